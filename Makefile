@@ -12,17 +12,22 @@ TOOLS := .venv-tools
 .PHONY: demo test check-all docs notebooks figures lint lock audit licences clean
 
 # Every package by its hash, but torch: by its version, in the build that pip finds (requirements/README.md says why).
-$(VENV)/.ready: pyproject.toml constraints.txt requirements/dev.lock setup.py $(wildcard src/focuse/engines/native/*pp)
+$(VENV)/.runtime: pyproject.toml constraints.txt requirements/runtime.lock setup.py $(wildcard src/focuse/engines/native/*pp)
 	$(PYTHON) -c 'import sys; sys.exit("focuse needs Python 3.11 or newer: make PYTHON=python3.11 ...") if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python $(LOCKED) -r requirements/dev.lock
+	$(BIN)/python $(LOCKED) -r requirements/runtime.lock
 	$(BIN)/python $(PIP) -c constraints.txt torch
 	$(BIN)/python $(PIP) --no-deps --no-build-isolation -e .
+	touch $@
+
+# What tests need in addition.
+$(VENV)/.ready: $(VENV)/.runtime requirements/dev.lock
+	$(BIN)/python $(LOCKED) -r requirements/dev.lock
 	# torchrec asks for builds that only a GPU needs; nothing else may be missing.
 	! $(BIN)/python -m pip check --disable-pip-version-check | grep -v -e "^torchrec .* not installed" -e "^No broken"
 	touch $@
 
-demo: $(VENV)/.ready
+demo: $(VENV)/.runtime
 	$(BIN)/focuse demo --out demo
 
 lint: $(VENV)/.ready

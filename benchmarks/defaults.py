@@ -17,13 +17,13 @@ import smoke
 
 import focuse
 
-FORMER = {"negative_sampling": "per-triple", "optimizer": "row-adam", "epochs": 100}
+FORMER = {"negative_sampling": "per-triple", "optimizer": "sparse-adam", "epochs": 100}
 ROWS: dict[str, dict[str, Any]] = {
     "default, but for the paper's layer": {},
     "own negatives": {"negative_sampling": "per-triple"},
     "own negatives, Adam, 100 epochs": FORMER,
-    "Adam": {"optimizer": "row-adam"},
-    "Adam, lr 0.005": {"optimizer": "row-adam", "lr": 0.005},
+    "Adam": {"optimizer": "sparse-adam"},
+    "Adam, lr 0.005": {"optimizer": "sparse-adam", "lr": 0.005},
     "lr 0.05": {"lr": 0.05},
     "lr 0.2": {"lr": 0.2},
     "a pool of 512": {"num_negatives": 512},

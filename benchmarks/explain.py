@@ -1,12 +1,12 @@
-"""Do explanations name the facts that a prediction rests on? Remove them, train anew, and look.
+"""Do explanations find the triples that a score depends on? Remove them, retrain, and measure the score.
 
     python benchmarks/explain.py [--graphs careers,ppi5k,nl27k] [--questions 6] [--seeds 2] [--out FILE.jsonl]
 
 On small graphs (a third of the embedded careers graph; 150 entities of PPI5K and NL27K, from FOCUSE_DATA) a model is
-trained, and for some held-out facts that it believes in, five training facts are removed: those that the explanation
-names first, those that it says speak against, or others for comparison. Then all is trained anew, with the same first
-values, shuffles and corruptions, and the score and reciprocal rank are compared. Also: single facts removed, and how
-far the estimated change of the score follows the one that retraining shows.
+trained, and for some held-out triples that it predicts, five training triples are removed: the strongest supporting
+ones of the explanation, the strongest opposing ones, or others for comparison. Then the model is trained again with the
+same initial values, shuffles and negatives, and the score and reciprocal rank are compared. In addition, single triples
+are removed, to compare the estimated change of the score with that of retraining.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ import torch
 import focuse
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.scorer import TableScorer
-from focuse.inference.explaining.asking import closeness
-from focuse.inference.explaining.influence import Influence
-from focuse.inference.explaining.local import TrainedObjective
-from focuse.inference.predict import predict
+from focuse.inference.explain import cosine_similarities
+from focuse.inference.influence import Influence
+from focuse.inference.local_loss import TrainedObjective
 from focuse.objective.randomness import EpochOrder
 from focuse.paper.demo import careers
 from focuse.training.callbacks import SilentReporter
@@ -37,10 +36,10 @@ from focuse.training.problem import TrainingProblem
 from focuse.training.trainer import InMemoryPlacement, Trainer, build_engine
 
 REMOVED = 5
-SINGLE = 8  # facts of a question that are removed one by one
+SINGLE = 8  # triples per question that are removed one by one
 SETTINGS: dict[str, Any] = {"dim": 16, "epochs": 30, "label_exponent": 2.0, "eval_every": 1000, "progress": False}
 Ids = Any
-WAYS = ("supporting", "against", "nearest", "heaviest", "same ends", "anywhere")
+WAYS = ("supporting", "opposing", "nearest", "highest weight", "same ends", "anywhere")
 
 
 def small(name: str, entities: int = 150) -> focuse.Graph:
@@ -62,7 +61,7 @@ def small(name: str, entities: int = 150) -> focuse.Graph:
 
 
 class Without(InMemoryPlacement):
-    """A training in which some rows of train do not take part; first values, shuffles and corruptions stay."""
+    """A training in which some rows of train do not take part; initial values, shuffles and negatives stay."""
 
     def __init__(self, problem: TrainingProblem, engine: AutogradEngine, gone: Ids) -> None:
         super().__init__(problem, engine)
@@ -97,19 +96,21 @@ def chosen(
     graph, (head, relation, tail) = run.graph, asked
     if way == "supporting":
         return rows[np.argsort(change)[:REMOVED]]
-    if way == "against":
+    if way == "opposing":
         return rows[np.argsort(-change)[:REMOVED]]
-    if way == "heaviest":
+    if way == "highest weight":
         return rows[np.argsort(-graph.weight[rows], kind="stable")[:REMOVED]]
     if way == "nearest":  # of the same relation first, by how close both ends are to the asked ones
-        alike = closeness(engine, head)[graph.head[rows]] + closeness(engine, tail)[graph.tail[rows]]
+        alike = (
+            cosine_similarities(engine, head)[graph.head[rows]] + cosine_similarities(engine, tail)[graph.tail[rows]]
+        )
         return rows[np.lexsort((-alike, graph.relation[rows] != relation))[:REMOVED]]
     pool = rows if way == "same ends" else np.arange(len(graph))
     return random.choice(pool, min(REMOVED, len(pool)), replace=False)
 
 
 def questions(run: focuse.Run, count: int) -> list[tuple[int, int, int]]:
-    """Held-out facts that the run believes in: of the best third by reciprocal rank."""
+    """Held-out triples that the run predicts: of the best third by reciprocal rank."""
     test = run.splits.test
     triples = list(zip(test.head.tolist(), test.relation.tolist(), test.tail.tolist(), strict=True))
     ranked = sorted(triples, key=lambda one: (-judged(run.scorer, one)[1], one))
@@ -118,7 +119,7 @@ def questions(run: focuse.Run, count: int) -> list[tuple[int, int, int]]:
 
 
 def measure(name: str, count: int, seeds: int, single: int = SINGLE) -> list[dict[str, Any]]:
-    """One row a way of choosing, and one on single facts."""
+    """One row per way of choosing, and one on single triples."""
     run = focuse.train(small(name), model="complex", seed=0, **SETTINGS)
     falls: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
     pairs: list[tuple[float, float, int]] = []
@@ -127,7 +128,7 @@ def measure(name: str, count: int, seeds: int, single: int = SINGLE) -> list[dic
     for number, asked in enumerate(questions(run, count)):
         for seed, base in enumerate(bases):
             random = np.random.default_rng([number, seed])
-            learnt = TrainedObjective.build(run.settings, run.splits, run.normalizer, len(run.history), base.device)
+            learnt = TrainedObjective.build(run)
             started = time.perf_counter()
             rows, change = Influence(learnt, base, *asked).changes()
             took.append(time.perf_counter() - started)
@@ -138,14 +139,14 @@ def measure(name: str, count: int, seeds: int, single: int = SINGLE) -> list[dic
             for place in random.permutation(len(rows))[:single]:
                 after = judged(trained(run, seed, rows[[place]]), asked)
                 pairs.append((float(change[place]), after[0] - before[0], number * seeds + seed))
-    told = {"graph": name, "edges": len(run.graph), "entities": len(run.graph.entities), "questions": count}
-    told |= {"seeds": seeds, "mrr": round(run.evaluate().all.mrr, 3), "seconds": round(float(np.median(took)), 3)}
+    common = {"graph": name, "edges": len(run.graph), "entities": len(run.graph.entities), "questions": count}
+    common |= {"seeds": seeds, "mrr": round(run.evaluate().all.mrr, 3), "seconds": round(float(np.median(took)), 3)}
     rows_ = [
-        told
+        common
         | {"removed": way, "score": _mean(part, 0), "score_error": _error(part, 0), "reciprocal_rank": _mean(part, 1)}
         for way, part in falls.items()
     ]
-    return [*rows_, told | {"removed": "one by one", **followed(pairs)}]
+    return [*rows_, common | {"removed": "one by one", **followed(pairs)}]
 
 
 def followed(pairs: list[tuple[float, float, int]]) -> dict[str, float]:
@@ -156,7 +157,7 @@ def followed(pairs: list[tuple[float, float, int]]) -> dict[str, float]:
     within = [spearmanr(guess[group == one], truth[group == one])[0] for one in np.unique(group)]
     big = np.abs(guess) >= np.median(np.abs(guess))
     return {
-        "facts": len(pairs),
+        "triples": len(pairs),
         "spearman": round(float(np.nanmean(within)), 3),
         "pearson": round(float(np.corrcoef(guess, truth)[0, 1]), 3),
         "same_sign_of_larger_half": round(float((np.sign(guess[big]) == np.sign(truth[big])).mean()), 3),
@@ -176,14 +177,14 @@ def _error(part: list[tuple[float, float]], place: int) -> float:
 
 def shown(rows: list[dict[str, Any]]) -> str:
     """A Markdown table."""
-    lines = ["| graph | five facts removed | Δ score | ± | Δ reciprocal rank |", "| --- | --- | ---: | ---: | ---: |"]
+    lines = ["| graph | five triples removed | Δ score | ± | Δ reciprocal rank |", "| --- | --- | ---: | ---: | ---: |"]
     for row in rows:
         if "score" in row:
             figures = f"{row['score']:+.3f} | {row['score_error']:.3f} | {row['reciprocal_rank']:+.3f}"
             lines.append(f"| {row['graph']} | {row['removed']} | {figures} |")
     lines += [
         "",
-        "| graph | single facts | Spearman | Pearson | same sign | slope |",
+        "| graph | single triples | Spearman | Pearson | same sign | slope |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
@@ -191,25 +192,20 @@ def shown(rows: list[dict[str, Any]]) -> str:
             figures = " | ".join(
                 f"{row[key]:.2f}" for key in ("spearman", "pearson", "same_sign_of_larger_half", "slope")
             )
-            lines.append(f"| {row['graph']} | {row['facts']} | {figures} |")
+            lines.append(f"| {row['graph']} | {row['triples']} | {figures} |")
     return "\n".join(lines)
 
 
 def timed(folder: Path, count: int) -> str:
-    """Processor seconds of a run's explanations; the maps behind probabilities and weights are left out."""
-    run, clock = focuse.load(folder), time.process_time
-    test, started = run.splits.test, time.process_time()
-    logic, found = run._logic(None), []
-    run._learnt()
-    once = clock() - started
-    for row in range(count):
-        ids = int(test.head[row]), int(test.relation[row]), int(test.tail[row])
-        names = test.entities[ids[0]], test.relations[ids[1]], test.entities[ids[2]]
+    """Processor seconds of a run's explanations; the first one also mines rules and fits estimators."""
+    run, clock, test, found = focuse.load(folder), time.process_time, focuse.load(folder).splits.test, []
+    for row in range(count + 1):
+        names = test.entities[test.head[row]], test.relations[test.relation[row]], test.entities[test.tail[row]]
         started = clock()
-        [asked] = predict(run.scorer, [run.graph], *names, 1)
-        run._explained(asked, ids, 5, logic)
+        run.explain(*names)
         found.append(clock() - started)
-    return f"{run!r}: once a run {once:.2f} s, an explanation {np.median(found):.2f} s (slowest {max(found):.2f})"
+    first, *others = found
+    return f"{run!r}: first {first:.2f} s, then {np.median(others):.2f} s per explanation (slowest {max(others):.2f})"
 
 
 def main() -> None:

@@ -98,10 +98,10 @@ def measure(folder: Path, entities: int, hub: str, patience: float) -> list[tupl
             "search, a whole name": ("api/entities", [{"q": one} for one in some]),
             "search, its first 4 letters": ("api/entities", [{"q": one[:4]} for one in some]),
             "search, 2 letters (a tenth of all names)": ("api/entities", [{"q": one[1:3]} for one in some]),
-            "search, misspelt": ("api/entities", [{"q": one[:3] + "x" + one[4:]} for one in some]),
-            "neighbourhood, 1 step": ("api/neighbourhood", [{"entity": one} for one in some]),
-            "neighbourhood, 2 steps": ("api/neighbourhood", [{"entity": one, "depth": 2, "limit": 36} for one in some]),
-            "neighbourhood of the largest hub": ("api/neighbourhood", [{"entity": hub}] * 10),
+            "search, misspelled": ("api/entities", [{"q": one[:3] + "x" + one[4:]} for one in some]),
+            "neighborhood, 1 step": ("api/neighborhood", [{"entity": one} for one in some]),
+            "neighborhood, 2 steps": ("api/neighborhood", [{"entity": one, "depth": 2, "limit": 36} for one in some]),
+            "neighborhood of the largest hub": ("api/neighborhood", [{"entity": hub}] * 10),
             "what is missing here": ("api/missing", [{"entity": one, "top": 20} for one in some[:10]]),
         }
         if warming:
@@ -116,11 +116,10 @@ def measure(folder: Path, entities: int, hub: str, patience: float) -> list[tupl
 
 
 def page_weight() -> str:
-    from focuse.explorer.app import assets
+    from focuse.explorer import app
 
-    found = assets()
-    size = sum(len(asset.content) for one, asset in found.items() if not one.startswith("docs"))
-    return f"{size / 1000:.0f} kB in {len(found) - 2} files"
+    files = [path for path in (Path(app.__file__).parent / "static").iterdir() if not path.name.startswith("docs")]
+    return f"{sum(path.stat().st_size for path in files) / 1000:.0f} kB in {len(files)} files"
 
 
 def main() -> None:

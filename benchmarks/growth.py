@@ -63,7 +63,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", choices=tuple(FACTORS), help="one of the factors")
     parser.add_argument("--model", default="complex")
     parser.add_argument("--sampling", default="per-triple", help="per-triple or shared (negatives: the pool's size)")
-    parser.add_argument("--optimizer", default="row-adam")
+    parser.add_argument("--optimizer", default="sparse-adam")
     parser.add_argument("--batch-size", type=int, default=8192, help="the same for all points")
     parser.add_argument("--epochs", type=int, default=3, help="the first one warms up and is not timed")
     parser.add_argument("--device", default="cpu")

@@ -123,7 +123,7 @@ def main() -> None:
             seconds = train_on(names, given.processes, graph, folder / "together", settings)
             bytes_sent = [sent(name) for name in names]
         alone = [sys.executable, "-m", "focuse", "train", str(graph), "--out", str(folder / "alone")]
-        subprocess.run([*alone, "--engine", "reference", *settings], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*alone, "--engine", "torch", *settings], check=True, stdout=subprocess.DEVNULL)
         found = {name: figures(folder / name) for name in ("together", "alone")}
     print(json.dumps({**found, "seconds": seconds, "bytes_sent_by_each_host": bytes_sent}, indent=1))
 

@@ -28,20 +28,19 @@ import smoke
 from load_parts.clients import HOST, Reply, Wire, ask, connect, request
 from load_parts.floor import Empty, bare_prediction, whole_prediction
 from load_parts.rough import ROUGH
-from load_parts.server import Server, slope
+from load_parts.server import IO_TIMEOUT, Server, slope
 
-MIX = {  # what visitors ask, as they click: names and facts often, the model's dear questions seldom
+MIX = {  # what visitors ask, as they click: names and facts often, slow questions to the model seldom
     "health": 2,
     "run": 2,
     "page": 3,
     "entities": 6,
-    "neighbourhood": 4,
-    "facts": 4,
+    "neighborhood": 4,
+    "facts": 5,
     "predict": 5,
     "predict-weights": 2,
     "missing": 1,
     "explain": 1,
-    "export": 1,
 }
 BOUNDS = {"predict": 10_000, "explain": 45_000, "missing": 45_000}  # milliseconds, also on a busy machine
 FLAT = 2.0  # megabytes a minute that memory may grow by, once warm
@@ -89,15 +88,14 @@ def questions(run: Path) -> dict[str, list[bytes]]:
         "run": [request("GET", "/api/run")],
         "page": [request("GET", path) for path in ("/", "/static/main.js", "/static/style.css")],
         "entities": [request("GET", f"/api/entities?q={quote(head[:3])}") for head, _, _ in triples],
-        "neighbourhood": [request("GET", f"/api/neighbourhood?entity={head}") for head in heads],
+        "neighborhood": [request("GET", f"/api/neighborhood?entity={head}") for head in heads],
         "facts": [request("GET", f"/api/facts?entity={head}") for head in heads],
         "predict": [request("POST", "/api/predict", one) for one in two],
         "predict-weights": [
-            request("POST", "/api/weigh", {"triples": posts[at : at + 5]}) for at in range(len(posts) - 5)
+            request("POST", "/api/predict-weights", {"triples": posts[at : at + 5]}) for at in range(len(posts) - 5)
         ],
         "missing": [request("GET", f"/api/missing?entity={head}") for head in heads],
         "explain": [request("POST", "/api/explain", one) for one in posts],
-        "export": [request("GET", f"/api/export?table=facts&entity={head}&format=json") for head in heads],
     }
 
 
@@ -258,13 +256,13 @@ async def measure(run: Path, options: Any) -> dict[str, Any]:
         print(f"{'ok    ' if fine else 'FAILED'} {check}: {told}", file=sys.stderr, flush=True)
 
     asked = questions(run)
-    with Server(run, options.patience) as server:
+    with Server(run) as server:
         first = server.usage()
         told: dict[str, Any] = {}
         for name, phase in (PHASES | ROUGH).items():
             if name in options.phases:
                 told[name] = await phase(server, asked, options, say)
-        await server.settled(first[1] + 8, options.patience + 8)
+        await server.settled(first[1] + 8, IO_TIMEOUT + 8)
         last = server.usage()
         say("open files are as at the start", last[1] <= first[1] + 8, f"{first[1]} and {last[1]}")
         reply = await ask(await connect(server.port), request("GET", "/api/health"))
@@ -293,7 +291,6 @@ def main() -> None:
     parser.add_argument("--cuts", type=int, default=60, help="connections cut at each address")
     parser.add_argument("--soon", type=float, default=2.0, help="seconds within which others are answered meanwhile")
     parser.add_argument("--phases", default=",".join(PHASES | ROUGH), help="those to go through; all without it")
-    parser.add_argument("--patience", type=float, default=10.0, help="the server's --patience")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     options = smoke.parse(parser, seconds=0.5, crowd=90, cuts=2, soon=30.0, phases="load,overload,large,cut")
     options.phases = options.phases.split(",")

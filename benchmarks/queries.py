@@ -2,8 +2,8 @@
 
     python benchmarks/queries.py [ROUNDS]
 
-A graph of PPI5K's size with random edges, batches of 3,609, row-adam, softplus and the multiclass loss: milliseconds a
-step with 30 corruptions a positive of its own and with a pool of 256, both engines by turns in one process, the best of
+A graph of PPI5K's size with random edges, batches of 3,609, sparse-adam, softplus and the multiclass loss: milliseconds
+per step with 30 negatives per positive and with 256 shared ones, both engines by turns in one process, the best of
 some rounds. One thread and its processor's time, which others on the machine disturb less than a clock on the wall.
 RESCAL's relations are matrices, so that most of its step is spent on queries, in both engines.
 """
@@ -70,7 +70,7 @@ class Training:
         }
         ids = [torch.randint(rows, (size,), generator=random) for rows in (ENTITIES, RELATIONS, ENTITIES)]
         self.batch, self.sampler = Batch(*ids, torch.rand(size, generator=random)), sampler
-        optimizer = make_optimizer("row-adam", tables, 1e-3)
+        optimizer = make_optimizer("sparse-adam", tables, 1e-3)
         self.engine = kind(model, *tables.values(), optimizer, inverse_relations=inverse)  # type: ignore[arg-type]
         self.objective = FocusedLoss(make_loss("multiclass-nll"), FocusELayer("softplus"))
         self.penalty = make_regularizer("l3:1e-3", "touched")

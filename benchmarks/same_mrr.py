@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=50)
     parser.add_argument("--engine", default="sharded")
     parser.add_argument("--out", type=Path, help="JSON file")
-    given = smoke.parse(parser, dataset=smoke.GRAPH, processes=0, engine="reference", seeds=1, epochs=1, dim=4)
+    given = smoke.parse(parser, dataset=smoke.GRAPH, processes=0, engine="torch", seeds=1, epochs=1, dim=4)
     rows = []
     print(f"seed  MRR one  MRR {given.processes}    top one  top {given.processes}    ΔMRR one  ΔMRR {given.processes}")
     for seed in range(given.seeds):
@@ -63,7 +63,7 @@ def main() -> None:
                 smoke.write(folder := Path(place))
             else:
                 folder = fetch(given.dataset)
-            one = train(folder, Path(place) / "one", 0, "reference", settings)
+            one = train(folder, Path(place) / "one", 0, "torch", settings)
             many = train(folder, Path(place) / "many", given.processes, given.engine, settings)
         rows.append({"seed": seed, "one": one, "many": many})
         cells = (f"{one[name]:7.4f}  {many[name]:7.4f}" for name in ("mrr", "top_mrr", "delta_mrr"))

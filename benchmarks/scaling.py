@@ -63,7 +63,7 @@ def worker(size: Size) -> None:
         "entity": normal_rows(shape, random, group.shard(size.entities)).to(group.device) * 0.1,
         "relation": torch.randn(relations, model.widths(size.dim)[1], generator=random).to(group.device) * 0.1,
     }
-    optimizer = make_optimizer("row-adagrad", tables, 0.1)
+    optimizer = make_optimizer("sparse-adagrad", tables, 0.1)
     engine = make_engine(size.engine, model, tables, optimizer, size.entities)
     sampler, penalty = NegativeSampler("shared", size.pool, size.entities), make_regularizer("l3:1e-3", "touched")
     objective = SoftLabelLoss(5.0)

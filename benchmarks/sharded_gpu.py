@@ -45,10 +45,10 @@ from focuse.objective.randomness import draw_integers, stream_seed  # noqa: E402
 
 RELATIONS = 50
 CASES: list[tuple[str, str, str, int, Any]] = [
-    ("complex", "row-adagrad", "shared", 256, SoftLabelLoss(4.0)),
-    ("distmult", "row-adam", "per-triple", 20, FocusedLoss(make_loss("pairwise-nll"), None)),
-    ("transe", "row-adam", "per-triple", 20, FocusedLoss(make_loss("margin:2"), None)),
-    ("rotate", "row-adagrad", "shared", 256, FocusedLoss(make_loss("self-adversarial"), None)),
+    ("complex", "sparse-adagrad", "shared", 256, SoftLabelLoss(4.0)),
+    ("distmult", "sparse-adam", "per-triple", 20, FocusedLoss(make_loss("pairwise-nll"), None)),
+    ("transe", "sparse-adam", "per-triple", 20, FocusedLoss(make_loss("margin:2"), None)),
+    ("rotate", "sparse-adagrad", "shared", 256, FocusedLoss(make_loss("self-adversarial"), None)),
 ]
 
 
@@ -105,7 +105,7 @@ def timing(group: ProcessGroup, entities: int, dim: int, size: int) -> list[dict
         width = model.widths(dim)[0]
         rows = torch.empty(mine.stop - mine.start, width, device=home).uniform_(-0.1, 0.1)
         tables = {"entity": rows, "relation": torch.zeros(RELATIONS, width, device=group.device).uniform_(-0.1, 0.1)}
-        optimizer = make_optimizer("row-adagrad", tables, 0.1)
+        optimizer = make_optimizer("sparse-adagrad", tables, 0.1)
         own = tables["entity"], tables["relation"], optimizer, {}
         engine = ShardedEngine(model, *own, group, entities, "sharded:plain")
         steps(engine, sampler, objective, 10, size)

@@ -21,8 +21,8 @@ class Job:
     """A training: `entities` with rows of `width` numbers, `edges`, `relations` with rows as wide.
 
     A batch shares `pool` negatives, or each positive has `own` negatives. The optimizer keeps `moments` numbers for
-    each number of a row (row-adagrad 1, row-adam 2); `kept` is the number of copies of the table for the best weights
-    so far (0 without validation).
+    each number of a row (sparse-adagrad 1, sparse-adam 2); `kept` is the number of copies of the table for the best
+    weights so far (0 without validation).
     """
 
     entities: int

@@ -128,8 +128,7 @@ def _errors(run: Any, graph: Any) -> tuple[float, float]:
 
 def _ranks(run: Any, count: int | None) -> dict[str, Any]:
     """Filtered MRR: of tails, of both sides, of the heaviest tenth, and ΔMRR."""
-    from dataclasses import replace
-
+    from focuse.data.graph import AlignedGraph
     from focuse.data.triple_index import build_triple_index
     from focuse.evaluation.evaluate import evaluate
     from focuse.evaluation.ranking import rank_graph
@@ -137,13 +136,12 @@ def _ranks(run: Any, count: int | None) -> dict[str, Any]:
     splits = run.splits
     learnt = [splits.train, splits.valid, splits.test]
     known, test = build_triple_index(learnt, str(run.scorer.device)), splits.test
-    if count is not None and count < len(test.graph):
-        chosen = np.sort(np.random.default_rng(0).choice(len(test.graph), count, replace=False))
-        test = replace(test, graph=test.graph.select(chosen))
-    found = evaluate(run.scorer, test, splits.train, known, "worst", "sides", True, splits.valid)
-    tails = 1 / rank_graph(run.scorer, test.graph, known).filtered.ranks()[:, 0]
+    if count is not None and count < len(test):
+        test = test.select(np.sort(np.random.default_rng(0).choice(len(test), count, replace=False)))
+    found = evaluate(run.scorer, AlignedGraph(test), splits.train, known, "worst", "sides", True, splits.valid)
+    tails = 1 / rank_graph(run.scorer, test, known).filtered.ranks()[:, 0]
     figures = {"mrr": tails.mean(), "both": found.all.mrr, "top": found.top.mrr, "delta": found.delta_mrr}
-    return {"ranked": len(test.graph), **{name: round(float(value), 4) for name, value in figures.items()}}
+    return {"ranked": len(test), **{name: round(float(value), 4) for name, value in figures.items()}}
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -17,7 +17,8 @@ def main() -> None:
     best = run.predict(head=head, relation=relation, top=1, new_only=True)[0]
     found = run.explain(best.head, best.relation, best.tail, top=3)
     print(found)
-    print(f"\nthe picture has {len(found.svg()):,} letters of SVG")
+    strongest = found.supporting[0]
+    print(f"\nwithout {strongest.tail!r} the score would change by {strongest.change:+.2f}")
 
 
 if __name__ == "__main__":

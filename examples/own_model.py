@@ -14,7 +14,7 @@ class Stretch(TripleModel):
     """TransE whose relations also say how much each dimension counts: f = −Σ |(1 + aᵢ) (hᵢ + bᵢ − tᵢ)|."""
 
     name = "stretch"
-    defaults = {"negative_sampling": "per-triple", "optimizer": "row-adam"}  # noqa: RUF012
+    defaults = {"negative_sampling": "per-triple", "optimizer": "sparse-adam"}  # noqa: RUF012
 
     def widths(self, dim: int) -> tuple[int, int]:
         return dim, 2 * dim

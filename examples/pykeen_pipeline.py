@@ -38,7 +38,9 @@ def main() -> None:
     logging.disable(logging.WARNING)
     gc.freeze()  # PyKEEN collects garbage after every epoch
     graph = careers()
-    parts = split(graph.select(np.isin(graph.relation, [0, 1])), valid=0.0, test=0.15)  # two relations are quick
+    parts = split(
+        graph.select(np.isin(graph.relation, [0, 1])), valid_fraction=0.0, test_fraction=0.15
+    )  # two relations are quick
     training = TriplesFactory.from_labeled_triples(names(parts.train))
     ids = {"entity_to_id": training.entity_to_id, "relation_to_id": training.relation_to_id}
     testing = TriplesFactory.from_labeled_triples(names(parts.test), **ids)

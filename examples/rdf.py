@@ -14,7 +14,7 @@ def main() -> None:
     ]
     Path("drugs.ttl").write_text(PREFIXES + "\n".join(lines), encoding="utf-8")
 
-    graph = focuse.read("drugs.ttl", shorten=True)
+    graph = focuse.read("drugs.ttl", short_names=True)
     print(graph, "weights from", graph.weight.min(), "to", graph.weight.max())
     run = focuse.train(graph, dim=8, epochs=20, duplicates="max", progress=False)
     found = run.predict(head="drug3", relation="treats", top=3)

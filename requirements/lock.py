@@ -21,8 +21,8 @@ from packaging.requirements import Requirement
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-# file: the extras whose packages it holds; check.lock only what it has beyond dev.lock
-LOCKS = {"dev.lock": ("dev",), "check.lock": ("dev", "check"), "tools.lock": ()}
+# File: the extras whose packages it holds. Each of the first three holds only what the one before it lacks.
+LOCKS = {"runtime.lock": ("report",), "dev.lock": ("dev",), "check.lock": ("dev", "check"), "tools.lock": ()}
 # torch comes in the build that pip finds, and torchrec asks for that of fbgemm for GPUs and for figures we do not use.
 EXCLUDED = ("torch", "fbgemm-gpu", "torchmetrics")
 HEAD = "# Written by `make lock` (requirements/lock.py) from pyproject.toml and constraints.txt; do not edit.\n"
@@ -40,13 +40,8 @@ def command(extras: tuple[str, ...], folder: Path) -> list[str]:
     (folder / "excluded").write_text("\n".join(EXCLUDED), encoding="utf-8")
     asked += ["--constraints", str(ROOT / "constraints.txt"), "--excludes", str(folder / "excluded")]
     asked += [word for extra in extras for word in ("--extra", extra)]
-    return [
-        *asked,
-        str(ROOT / "pyproject.toml"),
-        str(HERE / "torch.in"),
-        str(HERE / "torchrec.in"),
-        str(folder / "build.in"),
-    ]
+    torchrec = [str(HERE / "torchrec.in")] if "dev" in extras else []
+    return [*asked, str(ROOT / "pyproject.toml"), str(HERE / "torch.in"), *torchrec, str(folder / "build.in")]
 
 
 def packages(text: str) -> dict[str, str]:
@@ -80,8 +75,9 @@ def disagreements(project: dict[str, Any], constraints: dict[str, str], locks: d
         for name, version in versions.items():
             if file != "tools.lock" and constraints.get(name) != version:
                 lines.append(f"{file}: {name} {version}, but {constraints.get(name, 'nothing')} in constraints.txt")
-    for file, extra in (("dev.lock", "dev"), ("check.lock", "check")):
-        known = locks["dev.lock"] | (locks[file] if file == "check.lock" else {})
+    known: dict[str, str] = {}
+    for file, extra in (("runtime.lock", "report"), ("dev.lock", "dev"), ("check.lock", "check")):
+        known |= locks[file]
         for need, whose in needs(project, extra).items():
             version = known.get(canonical(need.name))
             if version is None:
@@ -152,7 +148,9 @@ def main() -> int:
                 print(f"{name}: not written", file=sys.stderr)
                 return done.returncode
             found[name] = packages(done.stdout)
-    for package in found["dev.lock"]:
+    for package in found["runtime.lock"]:
+        found["dev.lock"].pop(package, None)
+    for package in [*found["runtime.lock"], *found["dev.lock"]]:
         found["check.lock"].pop(package, None)
     for name, parts in found.items():
         text = HEAD + "".join(parts.values())

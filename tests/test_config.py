@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import tomllib
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import focuse
 from focuse import Config, FocuseError, read
-from focuse.config import checkpoint_interval, default_batch_size
+from focuse.config import GROUPS, SETTINGS, TrainSettings, checkpoint_interval, default_batch_size
 from focuse.engines.optimizers import OPTIMIZERS
 from focuse.models.base import default_settings
 from focuse.models.registry import MODELS
 from focuse.objective.focuse import FocusELayer, SoftLabels
 from focuse.objective.losses import LOSSES
 from focuse.storage.metadata import to_toml
+from focuse.training.callbacks import LineReporter
 
 WRONG = [
     ({"model": "complx"}, "did you mean complex"),
@@ -30,8 +33,14 @@ WRONG = [
     ({"reduction": "summ"}, "did you mean sum"),
     ({"optimizer": "adma"}, "did you mean adam"),
     ({"weight_scaling": "relations"}, "did you mean relation"),
-    ({"duplicates": "maximum"}, "choose one of keep, max, mean, last"),
-    ({"nonlinearity": "softpluss"}, "did you mean softplus"),
+    (
+        {"duplicates": "maximum"},
+        "unknown duplicates 'maximum' (did you mean max?): choose one of keep",
+    ),
+    ({"weight_mode": "focuse", "nonlinearity": "softpluss"}, "did you mean softplus"),
+    ({"weight_mode": "label"}, "did you mean soft-labels"),
+    ({"optimizer": "row-adam"}, "did you mean sparse-adam"),
+    ({"focus": "paper"}, "unknown setting 'focus' (did you mean weight_mode?)"),
     ({"regularizer": "l4:1e-3"}, "choose one of none, l1, l2, l3"),
     ({"regularizer": "l3"}, "l3:1e-3"),
     ({"regularizer": "l3:-1"}, "l3:1e-3"),
@@ -43,12 +52,12 @@ WRONG = [
     ({"column_importance": {"confidence": -1}}, "at least 0"),
     ({"column_importance": {"a,b": 1}}, "give a name without a comma"),
     ({"lower_is_better": [3]}, "column 3: give a name"),
+    ({"lower_is_better": 3}, "lower_is_better 3: give True, False or names of columns"),
     ({"column_beta_decay_epochs": "a=1,a=2"}, "a is given twice"),
     ({"column_beta_decay_epochs": "a=1.5"}, "whole number of epochs"),
-    ({"column_beta_decay_epochs": "a=1", "beta": 0.5}, "requires weight_mode 'focuse' and no fixed beta"),
-    ({"optimizer": "row-adam", "regularizer_scope": "tables"}, "cannot regularize whole tables"),
-    ({"optimizer": "row-adagrad", "regularizer_scope": "tables"}, "use regularizer_scope 'touched' or 'rows'"),
-    ({"dim": 0}, "dim 0: give a whole number of at least 1"),
+    ({"optimizer": "sparse-adam", "regularizer_scope": "tables"}, "cannot regularize whole tables"),
+    ({"optimizer": "sparse-adagrad", "regularizer_scope": "tables"}, "use regularizer_scope 'touched' or 'rows'"),
+    ({"dim": 0}, "dim 0: give a whole number of at least 1 and below 2**32"),
     ({"dim": 2.5}, "dim 2.5: give a whole number"),
     ({"dim": "100"}, "dim '100': give a whole number"),
     ({"dim": True}, "dim True"),
@@ -67,9 +76,9 @@ WRONG = [
     ({"lr": "fast"}, "lr 'fast': give a number"),
     ({"valid_min_weight": 1.5}, "valid_min_weight 1.5"),
     ({"valid_min_weight": float("nan")}, "valid_min_weight nan"),
-    ({"beta": 1.1}, "beta 1.1 is out of range"),
+    ({"beta": 1.1}, "beta 1.1: give a number of at least 0 and at most 1"),
     ({"beta": "1"}, "beta '1': give a number"),
-    ({"beta_min": -0.1}, "beta_min -0.1 is out of range"),
+    ({"beta_min": -0.1}, "beta_min -0.1: give a number of at least 0"),
     ({"model": 3}, "model 3: give the name of a model or a class"),
     ({"filter_negatives": 1}, "give True or False"),
     ({"checkpoint_every": "often"}, "checkpoint_every 'often'"),
@@ -80,10 +89,10 @@ WRONG = [
         "'ukge-logi' learns the weights themselves and requires weight_mode 'none'",
     ),
     ({"model": "ukge-rect", "loss": "nll"}, "'ukge-rect' learns weights by the loss 'squared-error', not 'nll'"),
-    ({"model": "distmult", "loss": "squared-error"}, "loss 'squared-error' needs a confidence model"),
+    ({"model": "distmult", "loss": "squared-error"}, "loss 'squared-error' requires a confidence model"),
     (
         {"model": "complex", "stop_metric": "mse"},
-        "stop_metric 'mse' needs a confidence model: ukge-rect or ukge",
+        "stop_metric 'mse' requires a confidence model (ukge-rect, ukge-logi",
     ),
     ({"stop_metric": "mrs"}, "unknown stop_metric 'mrs' (did you mean mse or mrr?)"),
     ({"model": "ukge-logi", "rule_loss_weight": -0.1}, "rule_loss_weight -0.1: give a number of at least 0"),
@@ -107,7 +116,7 @@ def test_wrong_setting_is_one_line_with_advice(wrong, says):
 def test_defaults_are_valid_and_every_registered_loss_is_accepted():
     assert Config.from_kwargs() == Config()
     for loss in LOSSES:
-        assert Config.from_kwargs(loss=loss).loss == loss
+        assert Config.from_kwargs(loss=loss, weight_mode="focuse").loss == loss
 
 
 def test_numpy_numbers_become_python_numbers():
@@ -119,7 +128,7 @@ def test_numpy_numbers_become_python_numbers():
 class TestResolve:
     def test_resolve_sets_every_open_setting(self, small):
         resolved = Config().resolve(small, "cpu")
-        left = {f.name for f in fields(resolved) if getattr(resolved, f.name) in (None, "auto")}
+        left = {name for name, value in resolved.to_dict().items() if value in (None, "auto")}
         # β follows its schedule, the first embeddings' deviation each table's size; which engine computes a step is
         # the matter of the machine that does, also on a resume. What columns count is learnt, if there are any, and
         # short trainings choose the label exponent. Few models have a loss of their own to share with, few trainings
@@ -141,9 +150,8 @@ class TestResolve:
         assert (resolved.nonlinearity, resolved.weight_scaling, resolved.device) == ("softplus", "relation", "cpu")
 
     def test_resolve_keeps_given_settings(self, small):
-        chosen = Config.from_kwargs(
-            beta_decay_epochs=7, eval_start=0, batch_size=9, nonlinearity="tanh", weight_scaling="global"
-        )
+        given = {"beta_decay_epochs": 7, "eval_start": 0, "batch_size": 9, "nonlinearity": "tanh"}
+        chosen = Config.from_kwargs(weight_mode="focuse", weight_scaling="global", **given)
         resolved = chosen.resolve(small, "cpu")
         assert (resolved.beta_decay_epochs, resolved.eval_start, resolved.batch_size) == (7, 0, 9)
         assert (resolved.nonlinearity, resolved.weight_scaling) == ("tanh", "global")
@@ -156,11 +164,8 @@ class TestResolve:
         assert Config(model=model).resolve(small, "cpu").nonlinearity == expected
 
     def test_row_optimizers_regularize_only_touched_rows(self, small):
-        assert Config(optimizer="row-adam").resolve(small, "cpu").regularizer_scope == "touched"
+        assert Config(optimizer="sparse-adam").resolve(small, "cpu").regularizer_scope == "touched"
         assert Config(optimizer="adam").resolve(small, "cpu").regularizer_scope == "tables"
-        Config.from_kwargs(
-            optimizer="row-adam", regularizer_scope="tables", regularizer="none"
-        )  # nothing to regularize: no clash
 
     def test_default_learning_rate_follows_the_optimizer(self, small):
         for optimizer in OPTIMIZERS:
@@ -180,7 +185,7 @@ class TestResolve:
         assert (resolved.negative_sampling, resolved.num_negatives, resolved.optimizer) == (
             "per-triple",
             30,
-            "row-adam",
+            "sparse-adam",
         )
 
     def test_relation_weights_are_normalized_globally(self):
@@ -207,26 +212,136 @@ def test_make_label_builds_soft_labels_of_the_settings():
     assert Config(weight_mode="focuse").make_soft_labels() is None
 
 
-@pytest.mark.parametrize(
-    "given", [{"beta_decay_epochs": 5}, {"beta": 0.5}, {"beta_min": 0.1}, {"nonlinearity": "tanh"}, {"loss": "nll"}]
-)
-def test_setting_of_the_focuse_layer_selects_that_layer(given):
-    assert Config.from_kwargs(**given).weight_mode == "focuse"
-    assert Config.from_kwargs(**given, weight_mode="none").weight_mode == "none"
+NO_EFFECT = [
+    ({"beta_decay_epochs": 5}, "beta_decay_epochs requires weight_mode 'focuse' (--weight-mode focuse)"),
+    ({"beta": 0.5}, "beta requires weight_mode 'focuse' (--weight-mode focuse), not 'soft-labels'"),
+    ({"beta_min": 0.1, "weight_mode": "none"}, "beta_min requires weight_mode 'focuse'"),
+    ({"nonlinearity": "tanh"}, "nonlinearity requires weight_mode 'focuse'"),
+    ({"column_beta_decay_epochs": "a=1"}, "column_beta_decay_epochs requires weight_mode 'focuse'"),
+    ({"weight_mode": "focuse", "beta": 0.5, "beta_min": 0.1}, "beta_min has no effect with a fixed beta"),
+    ({"weight_mode": "focuse", "beta": 0.5, "beta_decay_epochs": 3}, "beta_decay_epochs has no effect with a fixed"),
+    ({"loss": "nll"}, "loss 'nll' requires weight_mode 'focuse' or 'none' (--weight-mode focuse)"),
+    ({"loss": "confidence-margin"}, "requires weight_mode 'none' (--weight-mode none), not 'soft-labels'"),
+    ({"weight_mode": "focuse", "label_exponent": 2}, "label_exponent requires weight_mode 'soft-labels'"),
+    ({"negative_sampling": "all", "num_negatives": 9}, "num_negatives requires negative_sampling 'shared' or"),
+    ({"negative_sampling": "all", "negative_distribution": "degree"}, "negative_distribution requires negative_s"),
+    ({"negative_distribution": "type"}, "'type' requires negative_sampling 'per-triple'"),
+    ({"corrupt_side": "bernoulli"}, "corrupt_side requires negative_sampling 'per-triple'"),
+    ({"regularizer": "none", "regularizer_scope": "rows"}, "regularizer_scope has no effect with regularizer 'none'"),
+    ({"partitions": "8:2"}, "partitions requires engine 'partitioned' (--engine partitioned), not 'auto'"),
+    ({"engine": "torch", "memory_limit": "6GB"}, "memory_limit requires engine 'auto' or 'partitioned'"),
+    ({"attribute_loss_weight": 0.5}, "attribute_loss_weight requires model 'transea', not 'complex'"),
+    ({"rule_loss_weight": 0.5}, "rule_loss_weight requires a confidence model (ukge-rect, ukge-logi, "),
+    ({"rule_batch_size": 5}, "rule_batch_size requires a confidence model"),
+    ({"semi_supervised": "pool"}, "semi_supervised requires a confidence model"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "says"), NO_EFFECT, ids=[str(wrong) for wrong, _ in NO_EFFECT])
+def test_a_setting_without_effect_is_an_error(wrong, says):
+    with pytest.raises(FocuseError) as error:
+        Config.from_kwargs(**wrong)
+    assert says in str(error.value)
+
+
+def test_values_that_equal_the_defaults_may_be_given_in_any_mode():
+    Config.from_kwargs(beta=None, beta_min=0.0, loss="multiclass-nll", nonlinearity="auto", rule_batch_size=64)
+    Config.from_kwargs(model="rotate", nonlinearity="shifted-softplus")  # the default of the model
+
+
+def test_no_setting_changes_the_weight_mode_but_models_have_their_own():
     assert Config.from_kwargs(dim=5).weight_mode == "soft-labels"
+    assert Config.from_kwargs(weight_mode="focuse", beta=0.5).weight_mode == "focuse"
+    assert Config.from_kwargs(model="gtranse").weight_mode == "none"
+
+
+class TestDeclarations:
+    def test_every_setting_has_a_group_and_a_sentence(self):
+        assert {each.group for each in SETTINGS.values()} == set(GROUPS)
+        for each in SETTINGS.values():
+            assert each.help[0].isupper() or each.help.startswith(("'", "beta_decay"))
+            assert each.help.endswith(".")
+            assert (each.default in (None, "auto")) <= bool(each.auto) or each.name in ("device", "engine")
+
+    def test_choices_are_those_of_the_code(self):
+        from focuse.config import LOSS_NAMES, MODEL_NAMES, SHARDED, SQUARED_ERROR
+        from focuse.data.graph import DUPLICATE_POLICIES
+        from focuse.data.weights import NORMALIZERS
+        from focuse.engines.factory import ENGINES
+        from focuse.engines.sharded.engine import SHARDED_ENGINES
+        from focuse.objective import losses, negatives
+        from focuse.objective.focuse import NONLINEARITIES
+
+        known = {
+            "negative_sampling": negatives.SAMPLINGS,
+            "negative_distribution": negatives.ENTITY_DISTRIBUTIONS,
+            "corrupt_side": negatives.SIDE_DISTRIBUTIONS,
+            "regularizer_scope": losses.SCOPES,
+            "optimizer": OPTIMIZERS,
+            "weight_scaling": NORMALIZERS,
+            "duplicates": DUPLICATE_POLICIES,
+            "engine": ENGINES,
+        }
+        for name, choices in known.items():
+            assert set(SETTINGS[name].choices) == set(choices), name
+        assert tuple(MODELS) == MODEL_NAMES
+        assert set(LOSS_NAMES) == {*losses.LOSSES, *losses.LOSSES_WITH_WEIGHTS, SQUARED_ERROR}
+        assert SHARDED == SHARDED_ENGINES
+        assert set(SETTINGS["nonlinearity"].examples) == {"auto", *NONLINEARITIES}
+        assert {each.rstrip(":") for each in SETTINGS["regularizer"].examples} == {"none", *losses.POWERS}
+
+    def test_train_shows_all_settings_with_their_defaults(self):
+        parameters = inspect.signature(focuse.train).parameters
+        assert list(parameters)[-len(SETTINGS) :] == list(SETTINGS) == list(TrainSettings.__annotations__)
+        for name, declared in SETTINGS.items():
+            assert parameters[name].default == declared.default
+            assert f"    {name} : {declared.type}, default: {declared.default_text}\n" in focuse.train.__doc__
+        assert parameters["dim"].annotation == "int"
+        assert parameters["lr"].annotation == "float | None"
+
+
+class TestProvenance:
+    def test_resolved_values_carry_where_they_came_from(self, small):
+        resolved = Config.from_kwargs(model="transe", dim=8, lr=None).resolve(small, "cpu")
+        assert {name: resolved.provenance.get(name) for name in ("dim", "optimizer", "lr", "epochs")} == {
+            "dim": "given",
+            "optimizer": "model",
+            "lr": "derived",
+            "epochs": None,
+        }
+        names = resolved.names_by_provenance()
+        assert names["given"] == ["model", "dim"]
+        assert names["model"] == ["negative_sampling", "optimizer"]
+        assert {"batch_size", "num_negatives", "lr", "device"} <= set(names["derived"])
+
+    def test_settings_of_a_run_are_reported_in_three_lines(self, small):
+        notes = []
+        reporter = LineReporter(notes.append)
+        focuse.train(small, dim=4, epochs=1, label_exponent=1, model="transe", progress=reporter)
+        assert notes[0] == "model: transe, dim 4, 1 epoch, batch size 32, sparse-adam, lr 0.001"
+        assert notes[1] == ("weights: soft-labels, label exponent 1; loss: multiclass-nll; negatives: 30 per triple")
+        assert notes[2].startswith(
+            "given: model, dim, label_exponent, epochs; defaults of transe: negative_sampling, optimizer; "
+            "derived: weight_scaling relation, num_negatives 30, batch_size 32, "
+        )
+        assert "beta_decay_epochs" not in notes[2]
+
+    def test_rule_settings_require_rules(self, small):
+        with pytest.raises(FocuseError, match=r"rule_batch_size requires rules or inferred_triples \(--rules"):
+            focuse.train(small, model="ukge-logi", rule_batch_size=5, progress=False)
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"weight_mode": "soft-labels", "loss": "nll"}, "requires weight_mode 'focuse' or 'none'"),
-        ({"weight_mode": "focuse", "label_exponent": 1}, "requires weight_mode 'soft-labels'"),
-        ({"label_exponent": -1}, "out of range"),
-        ({"stop_fraction": 0}, "above 0 and at most 1"),
-    ],
+    ("given", "kept"),
+    [(True, True), (False, False), ("true", True), ("", False), ("p, q", ("p", "q")), (["p"], ("p",)), ({"p"}, ("p",))],
 )
-def test_settings_that_conflict_with_soft_labels_are_refused(given, says):
-    with pytest.raises(FocuseError, match=says):
+def test_lower_is_better_is_a_bool_or_names_of_columns(given, kept):
+    assert Config.from_kwargs(lower_is_better=given).lower_is_better == kept
+
+
+@pytest.mark.parametrize("given", [{"label_exponent": -1}, {"label_exponent": 101}, {"stop_fraction": 0}])
+def test_numbers_outside_of_the_limits_are_refused(given):
+    with pytest.raises(FocuseError, match="give a number"):
         Config.from_kwargs(**given)
 
 
@@ -303,6 +418,7 @@ class TestModelDefaults:
 
     @pytest.mark.parametrize("name", MODELS)
     def test_resolved_settings_are_unchanged_through_toml(self, small, name):
-        resolved = Config.from_kwargs(model=name, dim=8, regularizer="none").resolve(small, "cpu")
+        resolved = Config.from_kwargs(model=name, dim=8).resolve(small, "cpu")
         text = to_toml({"settings": {key: value for key, value in resolved.to_dict().items() if value is not None}})
-        assert Config.from_kwargs(**tomllib.loads(text)["settings"]) == resolved
+        assert Config.from_stored(tomllib.loads(text)["settings"]) == resolved
+        assert Config.from_kwargs(**resolved.to_kwargs()).resolve(small, "cpu") == resolved

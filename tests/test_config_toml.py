@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 import focuse
-from focuse.config import Config, merged, read_config
+from focuse.config import Config, merge_settings
 from focuse.errors import FocuseError
+from focuse.storage.metadata import read_config, read_toml, to_toml
 
 
 def test_settings_may_be_at_top_level_or_in_a_settings_table(tmp_path):
@@ -25,10 +24,12 @@ def test_settings_may_be_at_top_level_or_in_a_settings_table(tmp_path):
 def test_training_from_run_toml_gives_the_same_losses(small, tmp_path):
     run = focuse.train(small, dim=4, epochs=2, checkpoint_every=1, progress=False, out=tmp_path / "run")
     settings = focuse.read_config(tmp_path / "run" / "run.toml")
-    assert focuse.Config.from_kwargs(**settings) == run.settings
+    assert settings == {"dim": 4, "epochs": 2, "checkpoint_every": "1", "label_exponent": run.settings.label_exponent}
     again = focuse.train(small, **settings, progress=False)
+    assert again.settings == run.settings
     seen = [[row["loss"] for row in one.history] for one in (run, again)]
     assert seen[0] == seen[1]
+    assert focuse.load(tmp_path / "run").settings.provenance == run.settings.provenance
 
 
 @pytest.mark.parametrize(
@@ -71,10 +72,15 @@ def test_missing_and_binary_files_are_refused(tmp_path):
 @pytest.mark.parametrize(
     "model", ["complex", "rotate", "cp", "passleaf-complex", "gtranse", "kbgat", "transea", "conve"]
 )
-def test_changing_one_resolved_setting_equals_a_new_configuration(small, model):
-    """Whatever the model, the optimizer, the sampling or the epochs become."""
-    chosen = {"dim": 12, "epochs": 40}
-    run = Config.from_kwargs(model=model, **chosen).resolve(small, "cpu").to_dict() | {"batch_size": None}
+def test_changing_one_setting_of_a_run_equals_a_new_configuration(small, tmp_path, model):
+    """Whatever the model, the optimizer, the sampling or the epochs become, dependent settings are derived again."""
+    chosen = {"model": model, "dim": 12, "epochs": 40}
+    run = Config.from_kwargs(**chosen).resolve(small, "cpu")
+    known = {name: value for name, value in run.to_dict().items() if value is not None}
+    text = to_toml({"format": 4, "settings": known, "provenance": run.names_by_provenance()})
+    (tmp_path / "run.toml").write_text(text, encoding="utf-8")
+    found = read_config(tmp_path / "run.toml")
+    assert found == chosen
     for change in (
         {"model": "complex"},
         {"model": "pairre"},
@@ -85,21 +91,36 @@ def test_changing_one_resolved_setting_equals_a_new_configuration(small, model):
         {"optimizer": "adam"},
         {"negative_sampling": "per-triple"},
         {"epochs": 7},
-        {"beta_decay_epochs": 4},
     ):
-        again = Config.from_kwargs(**merged(run, change)).resolve(small, "cpu")
-        fresh = Config.from_kwargs(**{"model": model, **chosen, **change}).resolve(small, "cpu")
-        assert replace(again, batch_size=None) == replace(fresh, batch_size=None), change
+        again = Config.from_kwargs(**merge_settings(found, change)).resolve(small, "cpu")
+        assert again == Config.from_kwargs(**{**chosen, **change}).resolve(small, "cpu"), change
 
 
-def test_changing_a_setting_drops_the_values_derived_from_it():
-    run = Config.from_kwargs(optimizer="row-adagrad", negative_sampling="shared", num_negatives=256, lr=0.1, dim=9)
-    changed = merged(run.to_dict(), {"optimizer": "row-adam", "negative_sampling": "per-triple"})
-    assert {"lr", "num_negatives"} & changed.keys() == set()
-    assert (changed["dim"], changed["optimizer"]) == (9, "row-adam")
-    same = {"optimizer": "row-adagrad", "dim": 3}
-    assert merged(run.to_dict(), same) == run.to_dict() | same
-    assert merged({"optimizer": "adam", "lr": 1.0}, {"optimizer": "sgd", "lr": 2.0}) == {"optimizer": "sgd", "lr": 2.0}
+def test_a_run_without_provenance_keeps_all_settings_that_have_an_effect(small, tmp_path):
+    run = Config.from_kwargs(dim=9, lower_is_better=["p"], label_exponent=2.0).resolve(small, "cpu")
+    stored = {name: value for name, value in run.to_dict().items() if value is not None}
+    stored |= {"optimizer": "row-adagrad", "lower_is_better": "p"}  # as older versions wrote them
+    (tmp_path / "run.toml").write_text(to_toml({"format": 4, "settings": stored}), encoding="utf-8")
+    found = read_config(tmp_path / "run.toml")
+    assert (found["optimizer"], found["lr"], found["dim"]) == ("sparse-adagrad", 0.1, 9)
+    assert not {"beta_decay_epochs", "beta_min", "nonlinearity", "rule_batch_size"} & found.keys()
+    assert Config.from_kwargs(**found).resolve(small, "cpu") == run
+
+
+def test_given_settings_override_those_of_a_file():
+    found = {"weight_mode": "focuse", "beta": 0.5, "lr": 0.3, "optimizer": "adam"}
+    assert merge_settings(found, {"lr": 2.0}) == found | {"lr": 2.0}
+    assert merge_settings(found, {"weight_mode": "none"}) == {"weight_mode": "none", "lr": 0.3, "optimizer": "adam"}
+    both = merge_settings(found, {"weight_mode": "none", "beta": 0.1})  # a given one is not left out silently
+    with pytest.raises(FocuseError, match="beta requires weight_mode 'focuse'"):
+        Config.from_kwargs(**both)
+
+
+def test_more_epochs_of_a_resumed_run_count_as_given(small, tmp_path):
+    focuse.train(small, dim=4, epochs=1, label_exponent=1, progress=False, out=tmp_path / "run")
+    focuse.resume(tmp_path / "run", epochs=2, progress=False)
+    assert read_config(tmp_path / "run" / "run.toml") == {"dim": 4, "epochs": 2, "label_exponent": 1.0}
+    assert read_toml(tmp_path / "run" / "run.toml")["provenance"]["given"] == ["dim", "label_exponent", "epochs"]
 
 
 @pytest.mark.parametrize("text", ["dim = " + "[" * 5_000, "dim = " + "9" * 5_000, "a." * 3_000 + "b = 1"])

@@ -10,9 +10,9 @@ import torch
 
 import focuse
 from focuse.data.splits import Splits, split
-from focuse.paper.demo import SETTINGS
+from focuse.paper.demo import FOCUSED, PLAIN
 
-QUICK = {"dim": 8, "epochs": 4, "beta_decay_epochs": 3, "lr": 1e-2, "num_negatives": 5, "eval_every": 2}
+QUICK = {"dim": 8, "epochs": 4, "eval_start": 1, "lr": 1e-2, "num_negatives": 5, "eval_every": 2}
 
 
 # One seed shows it; `make check-all` takes the mean of two.
@@ -42,9 +42,9 @@ def test_shuffled_weights_at_least_halve_the_gain_in_delta_mrr(careers, seeds):
     gains: dict[str, list[float]] = {"true": [], "shuffled": []}
     for seed in seeds:
         splits = split(careers, seed=seed)
-        plain = train(splits, weight_mode="none", seed=seed, **SETTINGS).evaluate().delta_mrr
+        plain = train(splits, seed=seed, **PLAIN).evaluate().delta_mrr
         for name, parts in (("true", splits), ("shuffled", shuffled(splits, seed))):
-            gains[name].append(train(parts, seed=seed, **SETTINGS).evaluate().delta_mrr - plain)
+            gains[name].append(train(parts, seed=seed, **FOCUSED).evaluate().delta_mrr - plain)
     true, by_chance = np.mean(gains["true"]), np.mean(gains["shuffled"])
     assert true > 0.05, gains
     assert by_chance <= true / 2, gains
@@ -76,11 +76,16 @@ class TestEffectOfWeights:
 
     def test_with_beta_decay_other_weights_change_the_tables(self, small):
         splits = split(small)
-        assert not same(train(splits, **QUICK), train(shuffled(splits, 1), **QUICK))
+        assert not same(
+            *(
+                train(parts, weight_mode="focuse", beta_decay_epochs=3, **QUICK)
+                for parts in (splits, shuffled(splits, 1))
+            )
+        )
 
     def test_with_beta_fixed_at_1_weights_have_no_effect(self, small):
         splits = split(small)
-        frozen = [train(parts, beta=1.0, **QUICK) for parts in (splits, shuffled(splits, 1))]
+        frozen = [train(parts, weight_mode="focuse", beta=1.0, **QUICK) for parts in (splits, shuffled(splits, 1))]
         assert same(*frozen)
         assert {row["beta"] for run in frozen for row in run.history} == {1.0}
 

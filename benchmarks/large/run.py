@@ -156,7 +156,7 @@ def _traffic() -> dict[str, int]:
 @contextmanager
 def control_group(limit: str) -> Iterator[Path | None]:
     """A control group of so much memory, version 1 or 2; None where none can be made."""
-    from focuse.option_strings import parse_memory
+    from focuse.system import parse_memory
 
     old = (GROUP / "memory").is_dir()
     group = (GROUP / "memory" if old else GROUP) / f"focuse-large-{os.getpid()}"

@@ -17,15 +17,17 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+IO_TIMEOUT = 10.0  # seconds that the server waits for a client to send or read
+
 
 class Server:
     """`focuse serve RUN` on a free port, ready to answer."""
 
-    def __init__(self, run: Path, patience: float) -> None:
+    def __init__(self, run: Path) -> None:
         command = [sys.executable, "-m", "focuse", "serve", str(run), "--port", "0", "--json"]
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed by __exit__
         self.process = subprocess.Popen(
-            [*command, "--patience", str(patience)],
+            command,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,

@@ -67,7 +67,7 @@ def settings_of(chosen: argparse.Namespace) -> dict[str, Any]:
         "dim": chosen.dim,
         "epochs": chosen.epochs,
         "negative_sampling": chosen.sampling,
-        "optimizer": "row-adam",
+        "optimizer": "sparse-adam",
     }
     settings |= {"lr": chosen.lr} if chosen.lr else {}
     settings["num_negatives"] = POOL if chosen.sampling == "shared" else chosen.negatives

@@ -24,11 +24,11 @@ from focuse.data.statistics import leakage
 from focuse.data.triple_index import build_triple_index
 from focuse.evaluation.ranking import rank_graph
 from focuse.paper.demo import MODELS, careers
-from focuse.report.violins import BOTTOM_COLOUR, TOP_COLOUR, svg_of
+from focuse.report.charts import BOTTOM_COLOR, TOP_COLOR, figure_svg
 
 IMAGES = Path(__file__).parent.parent / "images"
 GREY, GREEN = "#8a8a8a", "#4c9a6a"
-COLOURS = {"plain ComplEx": GREY, "FocusE ComplEx": BOTTOM_COLOUR, "ComplEx, labels": TOP_COLOUR}
+COLOURS = {"plain ComplEx": GREY, "FocusE ComplEx": BOTTOM_COLOR, "ComplEx, labels": TOP_COLOR}
 EQUATIONS = {
     "equation-1": r"$f(t) = -\,\|\mathbf{e}_s + \mathbf{r}_p - \mathbf{e}_o\|_n$",
     "equation-2": r"$g(t) = \sigma(f(t)) = \ln(1 + e^{f(t)}) \geq 0$",
@@ -55,7 +55,7 @@ def panels(*titles: str, height: float = 3.1, rows: int = 1) -> tuple[Figure, li
 
 def shade(part: float) -> Any:
     """Light facts are blue, heavy ones orange."""
-    return LinearSegmentedColormap.from_list("weight", [BOTTOM_COLOUR, "#9a5b8f", TOP_COLOUR])(part)
+    return LinearSegmentedColormap.from_list("weight", [BOTTOM_COLOR, "#9a5b8f", TOP_COLOR])(part)
 
 
 def layer() -> Figure:
@@ -64,7 +64,7 @@ def layer() -> Figure:
         "scores become positive", "h at β = 0", "α⁺, of the positive", "α⁻, of its corruptions", height=2.7, rows=2
     )
     scores = np.linspace(-12, 8, 201)
-    names = {"softplus": TOP_COLOUR, "shifted-softplus": BOTTOM_COLOUR, "linear": GREY}
+    names = {"softplus": TOP_COLOR, "shifted-softplus": BOTTOM_COLOR, "linear": GREY}
     for name, values in curves.softplus(scores).items():
         first.plot(scores, values, color=names[name], label=name, lw=1.2 if name == "linear" else 2)
     first.set(xlabel="score f", ylabel="g(f)", ylim=(-4, 17))
@@ -160,20 +160,18 @@ def numbers(run: Run) -> Figure:
     figure, (first, second, third) = panels("the score orders", "if it is a fact, what does it weigh?", "is it a fact?")
     known = np.array([link.known for link in links])
     score = np.array([link.score for link in links])
-    first.scatter(places[known], score[known], s=14, color=TOP_COLOUR, label="in the graph")
+    first.scatter(places[known], score[known], s=14, color=TOP_COLOR, label="in the graph")
     first.scatter(places[~known], score[~known], s=14, color=GREY, label="new")
     first.set(ylabel="score f")
     expected, low, high = (
         np.array([getattr(link, name) for link in links]) for name in ("expected_weight", "low", "high")
     )
-    second.fill_between(places, low, high, color=BOTTOM_COLOUR, alpha=0.2, lw=0, label="90 % interval", step="mid")
+    second.fill_between(places, low, high, color=BOTTOM_COLOR, alpha=0.2, lw=0, label="90 % interval", step="mid")
     second.scatter(places[~known], expected[~known], s=12, color=GREY, label="expected weight, new")
-    second.scatter(
-        places[known], [link.weight for link in links if link.known], s=12, color=TOP_COLOUR, label="its own"
-    )
+    second.scatter(places[known], [link.weight for link in links if link.known], s=12, color=TOP_COLOR, label="its own")
     second.set(ylim=(0, 1.05))
     third.plot(places, [link.probability for link in links], color=GREEN, label="probability")
-    third.plot(places, [link.confidence for link in links], color=BOTTOM_COLOUR, label="confidence")
+    third.plot(places, [link.confidence for link in links], color=BOTTOM_COLOR, label="confidence")
     third.set(ylim=(0, 1.05))
     for axis in (first, second, third):
         axis.set_xlabel("rank among all skills, tasks, …")
@@ -196,7 +194,7 @@ def filtering(run: Run) -> Figure:
     figure, (axis,) = panels(title)
     figure.set_size_inches(7.4, 3.7)
     kinds = ["the test link" if link.tail == tail else "known: no rival" if link.known else "rival" for link in links]
-    colours = {"the test link": TOP_COLOUR, "known: no rival": "#d5dbe0", "rival": BOTTOM_COLOUR}
+    colours = {"the test link": TOP_COLOR, "known: no rival": "#d5dbe0", "rival": BOTTOM_COLOR}
     for kind, colour in colours.items():
         places = [place for place, found in enumerate(kinds) if found == kind]
         axis.barh(places, [links[place].score for place in places], color=colour, label=kind)
@@ -213,7 +211,7 @@ def leaks() -> Figure | None:
         return None
     figure, (axis,) = panels("share of test triples with … in train", height=2.6)
     figure.set_size_inches(7.4, 2.7)
-    parts = {"the same triple": TOP_COLOUR, "the edge back": BOTTOM_COLOUR, "neither": "#d5dbe0"}
+    parts = {"the same triple": TOP_COLOR, "the edge back": BOTTOM_COLOR, "neither": "#d5dbe0"}
     for place, name in enumerate(("ppi5k", "nl27k", "cn15k")):
         data = datasets.load(name)
         found = leakage(data.train, data.test)
@@ -261,7 +259,7 @@ def main(quick: bool, folder: Path = IMAGES) -> None:
             continue
         tight = {"savefig.bbox": "tight", "savefig.pad_inches": 0.08} if name.startswith("equation") else {}
         with matplotlib.rc_context(tight):
-            (folder / f"{name}.svg").write_text(svg_of(figure), encoding="utf-8")
+            (folder / f"{name}.svg").write_text(figure_svg(figure), encoding="utf-8")
         print(name)
 
 

@@ -22,7 +22,6 @@ OF_THE_ROOT = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 # A link such as [`FocusELayer.beta`](../src/focuse/objective/focuse.py), as the site renders it.
 NAME_IN_CODE = re.compile(r'(<a href="[^"#]*code/([^"#]+\.py)\.html)("><code>([A-Za-z_][\w.]*)</code>)')
-SETTINGS_HERE = re.compile(r"^<!-- settings: .*-->$", re.MULTILINE)
 LANGUAGES = {".py": "python", ".toml": "toml", ".sh": "sh", ".cpp": "cpp", ".hpp": "cpp", ".json": "json"}
 SHOWN = (*LANGUAGES, ".md", ".yml", ".txt", "Makefile")
 
@@ -51,7 +50,6 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return markdown
     if page.parent is None:  # no list of pages beside one that stands alone
         page.meta.setdefault("hide", ["navigation"])
-    markdown = SETTINGS_HERE.sub(lambda _: settings_table(), markdown)
     return redirect(markdown, (DOCS / page.file.src_uri).parent, page.file.src_uri)
 
 
@@ -201,18 +199,3 @@ def commands_page() -> str:
         done = CliRunner().invoke(app, [*words.split(), "--help"], prog_name="focuse", env={"COLUMNS": "100"})
         parts.append(f"## focuse {words}".rstrip() + "\n\n" + block(done.output))
     return "\n\n".join(parts) + "\n"
-
-
-def settings_table() -> str:
-    """Every setting with its default, in the words of `focuse train --help`."""
-    from dataclasses import fields
-
-    from focuse.config import Config
-
-    words = {option.name: getattr(option, "help", None) or "" for option in commands()["train"].params}
-    rows = ["| setting | kind | default | |", "| --- | --- | --- | --- |"]
-    for field in fields(Config):
-        said = words.get(field.name, "").replace("|", "\\|")
-        kind = str(field.type).replace("|", "\\|")
-        rows.append(f"| `{field.name}` | {kind} | `{field.default!r}` | {said} |")
-    return "\n".join(rows)

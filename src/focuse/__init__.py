@@ -20,12 +20,13 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from focuse import datasets
     from focuse.api import Run, extend, load, resume, train
-    from focuse.config import Config, read_config
+    from focuse.config import Config
     from focuse.data.graph import Graph
     from focuse.data.readers import read
     from focuse.data.splits import split
     from focuse.data.statistics import describe
     from focuse.errors import FocuseError
+    from focuse.storage.metadata import read_config
     from focuse.training.callbacks import Callback
 
 __all__ = [
@@ -59,7 +60,7 @@ _HOMES = {
     "resume": ("focuse.api", "resume"),
     "train": ("focuse.api", "train"),
     "Config": ("focuse.config", "Config"),
-    "read_config": ("focuse.config", "read_config"),
+    "read_config": ("focuse.storage.metadata", "read_config"),
     "datasets": ("focuse.datasets", ""),
 }
 

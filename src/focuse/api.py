@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from focuse.config import Config
+from focuse.config import Config, TrainSettings, show_settings
 from focuse.data.graph import Graph
 from focuse.data.splits import Splits
 from focuse.data.triple_index import filter_index
@@ -22,15 +22,14 @@ from focuse.engines.scorer import TableScorer
 from focuse.engines.sharded.engine import SHARDED_ENGINES
 from focuse.errors import FocuseError, Stopped, counted
 from focuse.evaluation.evaluate import Evaluation, evaluate
-from focuse.exports.exporting import ExportMethods
 from focuse.inference.calibration import Calibration, fingerprint
 from focuse.inference.discovery.methods import DiscoveryMethods
-from focuse.inference.explaining.asking import ExplanationMethods
+from focuse.inference.explain import Explanation, explain
 from focuse.inference.predict import Predictions, predict, question
+from focuse.integrations.export import export, to_pyg
 from focuse.integrations.trackers import make_trackers, stored_trackers
 from focuse.models.checks import check_scores
 from focuse.models.registry import MODELS, model_class, model_family
-from focuse.report.report import write_report
 from focuse.rules.augmentation import with_inferred
 from focuse.storage.run_folder import RunFolder
 from focuse.storage.tables import Checkpoint, ShardedTables, check_tables, make_table_storage
@@ -49,12 +48,14 @@ from focuse.training.label_exponent import LabelExponentTrial, choose_label_expo
 from focuse.training.preparation import (
     check_confidences,
     check_node_attributes,
+    check_rule_settings,
     fit_training_normalizer,
     ignore_equal_weights,
     make_splits,
     partition_if_needed,
     read_test_graph,
     read_training_graph,
+    report_settings,
     with_node_attributes,
 )
 from focuse.training.problem import build_model
@@ -63,7 +64,7 @@ from focuse.training.trainer import Trainer, make_trainer
 
 
 @dataclass
-class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
+class Run(DiscoveryMethods):
     """A trained model with its settings, splits and history; created by `train`, `resume`, `load` or `extend`.
 
     >>> run = train([(str(i % 8), "r", str(i % 9), i) for i in range(60)], epochs=1, dim=4, progress=False)
@@ -159,15 +160,38 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
             raise FocuseError("this run has no folder yet; save it first: run.save(FOLDER)")
         return self.folder
 
+    def explain(self, head: str, relation: str, tail: str, top: int = 5, *, rules: Any = None) -> Explanation:
+        """Explain the score of a triple, known or not: triples that support or oppose it, similar ones, and rules.
+
+        `top` is the number of triples and rules of each kind. `rules` is a file of rules or parsed rules; by default
+        they are mined from the training graph, once per run. `print` shows the explanation as text, and its `to_dict()`
+        and `write("why.html")` give it as data and as a page.
+        """
+        return explain(self, head, relation, tail, top, rules=rules)
+
     def report(
-        self, path: str | Path, test: Any = None, *, map: str = "tsne", progress: bool | Reporter = False
+        self, path: str | Path, test: Any = None, projection: str = "tsne", *, progress: bool | Reporter = False
     ) -> Path:
         """Write a self-contained HTML report on the run and return its path.
 
-        The run is evaluated on its test split, or on `test`. `map` is the projection of the entity map: tsne, umap
-        (needs focuse[map]), pca or none.
+        The run is evaluated on its test split, or on `test`. `projection` draws the entity map: 'tsne', 'umap' (needs
+        umap-learn), 'pca' or 'none'. The charts need matplotlib.
         """
-        return write_report(self, Path(path), test, map, make_reporter(progress).note)
+        from focuse.report.report import write_report  # imports Jinja2
+
+        return write_report(self, Path(path), test, projection, make_reporter(progress).note)
+
+    def export(self, path: str | Path, format: str | None = None, what: str = "entities") -> list[Path]:
+        """Write embeddings with their names for other tools, and return the paths of the files.
+
+        `format` is parquet, csv, tsv, word2vec, numpy, safetensors, pyg or projector, by default that of the suffix;
+        `what` is entities, relations or both. See `focuse.integrations.export.export`.
+        """
+        return export(self, path, format, what)
+
+    def to_pyg(self, parts: Sequence[str] | str = ("train",)) -> Any:
+        """Return embeddings and edges of these splits as a `torch_geometric.data.Data`."""
+        return to_pyg(self, parts)
 
     def save(self, folder: str | Path) -> None:
         """Write the run to a new folder."""
@@ -189,6 +213,7 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
         write_extended(store, self.extended)
 
 
+@show_settings
 def train(
     graph: Any,
     *,
@@ -205,7 +230,7 @@ def train(
     callbacks: Sequence[object] = (),
     track: Sequence[str] | str = (),
     deadline: float = math.inf,
-    **settings: Any,
+    **settings: Unpack[TrainSettings],
 ) -> Run:
     """Train embeddings of a weighted graph.
 
@@ -236,8 +261,8 @@ def train(
     deadline
         Time, as of time.monotonic, at which training stops as on Ctrl-C; it is saved if there is a folder `out`.
     **settings
-        Settings of `Config`: model (a name, 'package.module:Class' or a class), dim, epochs, weight_mode, lr, …
-        `init_from` may be a run or its folder.
+        All settings of the training. `model` may also be a class, and `init_from` a run. A setting that has no effect
+        with the others raises FocuseError.
 
     Examples
     --------
@@ -245,7 +270,8 @@ def train(
     >>> run.settings.model
     'complex'
     """
-    chosen, group = _check_arguments(settings, out)
+    chosen, group = _check_arguments(dict(settings), out)
+    check_rule_settings(chosen, inferred_triples is not None or rules is not None)
     all_callbacks = _callbacks(callbacks, track)
     check_node_attributes(chosen, node_attributes is not None)
     if out is not None and RunFolder.was_created_by(Path(out), group):  # torchrun has restarted its processes
@@ -255,6 +281,7 @@ def train(
     prepare = partial(_prepare, chosen, reporter, *given)
     resolved, splits, normalizer = prepare_once_per_machine(prepare) if chosen.engine in SHARDED_ENGINES else prepare()
     resolved = partition_if_needed(resolved, splits, reporter, out is not None)
+    report_settings(resolved, reporter)
     with explain_memory_errors():
         resolved, label_exponent_trials = choose_label_exponent(resolved, splits, normalizer, reporter, deadline)
         callback_reporter = CallbackReporter(
@@ -394,7 +421,7 @@ def _settings_to_resume(
         if epochs <= done or epochs < settings.epochs:
             have = counted(max(done, settings.epochs), "epochs")
             raise FocuseError(f"{store.path}: is set to {have}; --epochs can only raise the number")
-        settings = replace(settings, epochs=epochs)
+        settings = replace(settings, epochs=epochs, provenance={**settings.provenance, "epochs": "given"})
         if at is not None:
             if at.finished == "stopped early":  # more epochs restart the patience of early stopping
                 at.checks_since_best = 0
@@ -422,11 +449,9 @@ def load(folder: str | Path, device: str = "auto", *, model: object = None) -> R
     made = build_model(replace(settings, device=choose_device(device)), splits)
     entities = len(splits.train.entities)
     check_tables(tables, settings, made, splits.train, Path(folder), store.storage.rows(entities))
-    scorer, found = (
-        make_group_scorer(made, tables, entities, store.group, settings.reciprocal),
-        fingerprint(Path(folder)),
-    )
-    run = Run(settings, splits, normalizer, scorer, history, folder=Path(folder), tables_checksum=found)
+    scorer = make_group_scorer(made, tables, entities, store.group, settings.reciprocal)
+    checksum = fingerprint(Path(folder))
+    run = Run(settings, splits, normalizer, scorer, history, folder=Path(folder), tables_checksum=checksum)
     return replace(run, label_exponent_trials=read_trials(store), extended=read_extended(store))
 
 
@@ -467,9 +492,10 @@ def train_to_end(
                 trainer.folder.unlock()
     at = last.progress
     if last.best is not None:
+        mse = trainer.config.stop_metric == "mse"
+        best = f"validation MSE {-at.best_value:.4f}" if mse else f"validation MRR {at.best_value:.3f}"
         callback_reporter.note(
-            f"{at.finished} at epoch {at.epoch}; {_format_best_value(trainer.config, at.best_value)} at epoch "
-            f"{at.best_epoch}, "
+            f"{at.finished} at epoch {at.epoch}; best {best} at epoch {at.best_epoch}, "
             f"whose tables are kept{'; it was still improving' if at.best_epoch == at.epoch else ''}"
         )
     run = _make_run(trainer, last, splits, normalizer, label_exponent_trials)
@@ -489,10 +515,6 @@ def _make_run(
     found = "" if folder is None else fingerprint(folder)
     kept = last if trainer.placement.in_memory else None  # partitioned tables stay in the run folder
     return Run(trainer.config, splits, normalizer, scorer, last.history, kept, folder, trials, tables_checksum=found)
-
-
-def _format_best_value(settings: Config, value: float) -> str:
-    return f"best validation MSE {-value:.4f}" if settings.stop_metric == "mse" else f"best validation MRR {value:.3f}"
 
 
 def extend(
@@ -570,16 +592,8 @@ def _finish_frozen_extension(base: Run, grown: Extension, out: str | Path | None
     """Return the extended run, whose new rows are already trained."""
     model = build_model(replace(grown.settings, device=str(base.scorer.device)), grown.splits)
     scorer, last = TableScorer(model, grown.checkpoint.tables, grown.settings.reciprocal), grown.checkpoint
-    made = Run(
-        grown.settings,
-        grown.splits,
-        grown.normalizer,
-        scorer,
-        last.history,
-        last,
-        label_exponent_trials=base.label_exponent_trials,
-    )
-    made = replace(made, extended=grown.extended)
+    made = Run(grown.settings, grown.splits, grown.normalizer, scorer, last.history, last)
+    made = replace(made, label_exponent_trials=base.label_exponent_trials, extended=grown.extended)
     if out is not None:
         made.save(out)
     return made

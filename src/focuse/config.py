@@ -1,50 +1,164 @@
-"""Every setting of a training with its default value, checks and TOML form."""
+"""Every setting of a training, declared once: type, default, choices, limits, help, and when it applies.
+
+The checks, the options of `focuse train` and `focuse tune`, the signature of `focuse.train`, shell completion and
+docs/reference/settings.md are generated from the declarations. The command line reads them before it knows what to do,
+so this module imports torch only inside functions.
+"""
 
 from __future__ import annotations
 
+import inspect
 import math
-import re
-import tomllib
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
 from os import PathLike
-from pathlib import Path
-from typing import Any
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from focuse.data.graph import DUPLICATE_POLICIES, Graph
-from focuse.data.weights import NORMALIZERS, default_normalizer
-from focuse.engines.factory import ENGINES
-from focuse.engines.optimizers import LEARNING_RATES, OPTIMIZERS
-from focuse.engines.sharded.engine import SHARDED_ENGINES
-from focuse.errors import FocuseError, nearest
-from focuse.models import registry
-from focuse.models.base import Model, default_settings
-from focuse.models.registry import MODELS, make_model, model_class, model_name
-from focuse.objective.focuse import NONLINEARITIES, FocusELayer, SoftLabels, default_nonlinearity, make_nonlinearity
-from focuse.objective.losses import LOSSES_WITH_WEIGHTS, SCOPES, make_loss, make_regularizer
-from focuse.objective.negatives import SAMPLINGS, check_negative_distribution
-from focuse.objective.semi_supervised import make_pool_schedule
-from focuse.option_strings import choose, parse_memory, parse_named_numbers, parse_partitions, to_option_string
+from focuse.errors import FocuseError, did_you_mean, nearest
+from focuse.option_strings import choose, parse_named_numbers, parse_names, parse_partitions, to_option_string
+from focuse.storage.old_names import OLD_SETTING_NAMES, OLD_SETTING_VALUES
+from focuse.system import parse_memory
 
-WEIGHT_MODES = ("soft-labels", "focuse", "none")
-STOP_METRICS = ("auto", "mrr", "mse")
+if TYPE_CHECKING:
+    from focuse.data.graph import Graph
+    from focuse.models.base import Model
+    from focuse.objective.focuse import FocusELayer, SoftLabels
+
+GROUPS = ("Model", "Edge weights", "Negatives", "Optimization", "Early stopping", "Resources", "Output", "Advanced")
+MODEL_NAMES = (
+    "transe", "transe-l2", "gtranse", "rotate", "pairre", "distmult", "complex", "quate", "hole", "simple", "cp",
+    "rescal", "tucker", "conve", "convkb", "kbgat", "literale-distmult", "literale-complex", "transea", "kblrn",
+    "ukge-rect", "ukge-logi", "passleaf-complex", "passleaf-rotate", "suke", "beurre",
+)  # fmt: skip
+LOSS_NAMES = (
+    "multiclass-nll", "pairwise-nll", "nll", "bce", "margin", "self-adversarial", "confidence-margin", "squared-error",
+)  # fmt: skip
 SQUARED_ERROR = "squared-error"
-# Settings of the FocusE layer and their defaults: any other value implies weight_mode 'focuse'.
-FOCUSE_SETTINGS: dict[str, Any] = {
-    "beta_decay_epochs": None,
-    "column_beta_decay_epochs": None,
-    "nonlinearity": "auto",
-    "beta": None,
-    "beta_min": 0.0,
-    "loss": "multiclass-nll",
-}
-REDUCTIONS = ("sum", "mean")
-NEGATIVE_WEIGHTS = ZERO_WEIGHTS = ("low", "known-negative")
-DEFAULT_PER_TRIPLE_NEGATIVES, DEFAULT_SHARED_NEGATIVES = 30, 256
+SHARDED = ("sharded", "sharded:torchrec", "sharded:plain", "sharded:host")
 # Larger batches would draw shared negatives less often, and an epoch would see less of the graph.
 MAX_BATCH_SIZE_SHARED = 1024
 MAX_SCORES_PER_BATCH = 1 << 24  # 64 MB of float32 scores, of which autograd keeps a few copies
+MAX_INT = 2**32
+
+# ---- declarations ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The declaration of a setting; `group` is the heading under which it is listed."""
+
+    group: str
+    help: str
+    choices: tuple[str, ...] = ()  # all allowed values
+    examples: tuple[str, ...] = ()  # for completion, if other values such as 'margin:2' are allowed too
+    auto: str = ""  # how the value is chosen if the default is None or 'auto'
+    minimum: float | None = None
+    above: float | None = None
+    maximum: float | None = None
+    below: float | None = None
+    requires: Mapping[str, tuple[Any, ...]] = field(
+        default_factory=dict
+    )  # values of others with which it has an effect
+    excludes: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # values of others with which it has none
+    models: str = ""  # the kind of model that uses it, a key of MODEL_KINDS; '' for all
+    name: str = ""
+    annotation: str = ""  # such as 'int | None'
+    default: Any = None
+
+    @property
+    def type(self) -> str:
+        """The type, a key of SETTING_TYPES; 'names' is True, False or names of columns."""
+        return "names" if "tuple" in self.annotation else self.annotation.partition(" | ")[0]
+
+    @property
+    def flag(self) -> str:
+        """The option of the command line."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def default_text(self) -> str:
+        """The default for help and reference."""
+        return self.auto or (str(self.default).lower() if isinstance(self.default, bool) else str(self.default))
+
+    def coerce(self, value: Any) -> Any:
+        """Return `value` as a built-in type; NumPy numbers, paths and mappings of columns are accepted."""
+        accepted, convert, words = SETTING_TYPES[self.type]
+        if self.name in ("column_importance", "column_beta_decay_epochs"):
+            value = to_option_string(value)
+        if isinstance(value, PathLike) or (self.name == "checkpoint_every" and isinstance(value, int)):
+            value = str(value)
+        if value is None and self.annotation.endswith("| None"):
+            return None
+        if not isinstance(value, accepted) or (isinstance(value, bool) and self.type in ("int", "float")):
+            raise FocuseError(f"{self.name} {value!r}: give {words}")
+        try:
+            return convert(value)
+        except OverflowError:
+            raise FocuseError(f"{self.name}: too large; give {words} below 1e308") from None
+
+    def check(self, value: Any) -> None:
+        """Raise FocuseError for a value that is not among the choices or within the limits."""
+        if value is None:
+            return
+        if self.choices and value not in self.choices:
+            new = OLD_SETTING_VALUES.get((self.name, value))
+            hint = did_you_mean([new]) if isinstance(new, str) else nearest(value, self.choices)
+            raise FocuseError(f"unknown {self.name} {value!r}{hint}: choose one of {', '.join(self.choices)}")
+        if self.type in ("int", "float"):
+            below = MAX_INT if self.type == "int" else self.below
+            bounds = {"minimum": self.minimum, "above": self.above, "maximum": self.maximum, "below": below}
+            limits = [(limit, *LIMITS[name]) for name, limit in bounds.items() if limit is not None]
+            if value in (math.inf, -math.inf) or not all(inside(value, limit) for limit, inside, _ in limits):
+                words = " and".join(f" {words} {_short(limit)}" for limit, _, words in limits)
+                raise FocuseError(f"{self.name} {_short(value)}: give {SETTING_TYPES[self.type][2]}{words}")
+
+
+def _short(number: float) -> str:
+    return "2**32" if number == MAX_INT else f"{number:g}" if isinstance(number, float) else str(number)
+
+
+LIMITS: dict[str, tuple[Callable[[float, float], bool], str]] = {
+    "minimum": (operator.ge, "of at least"),
+    "above": (operator.gt, "above"),
+    "maximum": (operator.le, "at most"),
+    "below": (operator.lt, "below"),
+}
+
+
+def _names(value: Any) -> bool | tuple[str, ...]:
+    """Return True, False or the names of columns; text has them separated by commas."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        known = {"true": True, "all": True, "false": False, "": False}
+        return known[value] if value in known else tuple(parse_names(value))
+    return tuple(parse_names(to_option_string(value)))
+
+
+SETTING_TYPES: dict[str, tuple[Any, Callable[[Any], Any], str]] = {
+    "str": (str, str, "a word"),
+    "bool": (bool, bool, "True or False"),
+    "int": (Integral, int, "a whole number"),
+    "float": (Real, float, "a number"),
+    "names": ((bool, str, list, tuple, set, frozenset), _names, "True, False or names of columns"),
+}
+MODEL_KINDS: dict[str, Callable[[type[Model]], bool]] = {
+    "confidence": lambda model: model.confidence_head is not None,
+    "attribute loss": lambda model: model.auxiliary_loss is not None,
+}
+
+
+def setting(default: Any, group: str, help: str, **declared: Any) -> Any:
+    """Declare a setting: a field of `Config`; see `Setting`."""
+    return field(default=default, metadata={"setting": Setting(group, help, **declared)})
+
+
+FOCUSE = {"weight_mode": ("focuse",)}
+DECAYING_BETA = {**FOCUSE, "beta": (None,)}
+SAMPLED = {"negative_sampling": ("shared", "per-triple")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,240 +167,288 @@ class Config:
 
     `resolve` replaces None and 'auto' by values that depend on the graph or the machine. After it, preparation may
     still set weight_mode 'none' (equal weights) and engine 'partitioned' (little memory), and select label_exponent.
+    `provenance` has the settings that are not general defaults: 'given', 'model' (a default of the model), 'derived'.
     """
 
-    # model
-    model: str = "complex"  # a name of models/registry.py, 'package.module:Class' or 'pykeen:NAME'
-    reciprocal: bool = False  # add an inverse relation r + R for each relation r
-    dim: int = 100
-    init_std: float | None = None  # standard deviation of initial embeddings; None: the model's, else Xavier's
-    init_from: str | None = None  # folder of a run whose embeddings are the initial ones, by name
+    # fmt: off
+    model: str = setting("complex", "Model", examples=MODEL_NAMES,
+        help="Scoring function: a name ('focuse train --model list' shows all), pykeen:NAME, or package.module:Class. "
+        "Some models have other defaults than those listed here.")
+    reciprocal: bool = setting(False, "Model", help="Give each relation a second embedding that predicts heads.")
+    dim: int = setting(100, "Model", minimum=1, help="Size of the embeddings.")
+    init_std: float | None = setting(None, "Model", above=0, auto="that of the model, or Xavier's",
+        help="Standard deviation of the initial embeddings.")
+    init_from: str | None = setting(None, "Model", auto="random",
+        help="Folder of a run whose embeddings are the initial ones, matched by name.")
 
-    # weights
-    weight_mode: str = "soft-labels"  # how weights enter the loss: 'soft-labels', 'focuse' (the paper) or 'none'
-    label_exponent: float | None = None  # soft labels are weight ** label_exponent; None: selected on validation
-    beta_decay_epochs: int | None = None  # 'focuse': epochs in which β falls from 1; None: all epochs
-    column_beta_decay_epochs: str | None = None  # the same per weight column, 'column=epochs,…'
-    beta: float | None = None  # 'focuse': a fixed β
-    beta_min: float = 0.0  # 'focuse': where β ends
-    nonlinearity: str = "auto"  # 'focuse': applied to scores before α; 'auto': what suits the model
-    weight_scaling: str | None = None  # how weights become numbers in [0, 1]; None: depends on the graph
-    lower_is_better: str = ""  # 'all', or names of weight columns whose low values are the strong ones
-    column_importance: str | None = None  # of several weight columns, 'column=number,…'
-    negative_weights: str = "low"  # what weights below 0 mean: 'low' or 'known-negative'
-    zero_weights: str = "low"  # the same for weights of 0
-    duplicates: str = "keep"  # which weight a repeated triple gets
+    weight_mode: str = setting("soft-labels", "Edge weights", choices=("soft-labels", "focuse", "none"),
+        help="How weights enter the loss: as soft labels, by the FocusE layer, or not at all.")
+    label_exponent: float | None = setting(None, "Edge weights", minimum=0, maximum=100, auto="selected on validation",
+        requires={"weight_mode": ("soft-labels",)},
+        help="Exponent γ of soft labels w^γ: 0 ignores weights, 1 uses them unchanged, more favors high weights.")
+    beta_decay_epochs: int | None = setting(None, "Edge weights", minimum=0, requires=DECAYING_BETA, auto="all epochs",
+        help="Epochs over which β of FocusE falls from 1.")
+    beta: float | None = setting(None, "Edge weights", minimum=0, maximum=1, requires=FOCUSE, auto="decays",
+        help="A fixed β of FocusE instead of a decaying one.")
+    beta_min: float = setting(0.0, "Edge weights", minimum=0, maximum=1, requires=DECAYING_BETA,
+        help="Lowest value of β.")
+    nonlinearity: str = setting("auto", "Edge weights", requires=FOCUSE,
+        auto="softplus; shifted-softplus for distances",
+        examples=("auto", "softplus", "shifted-softplus", "linear", "sigmoid", "tanh"),
+        help="Function that FocusE applies to scores; 'shifted-softplus:24' sets its shift.")
+    weight_scaling: str | None = setting(None, "Edge weights", choices=("relation", "global", "quantile", "none"),
+        auto="relation; global if each relation has one weight",
+        help="How weights are scaled to [0, 1]; with 'relation' the lowest weight of each relation becomes 0.")
+    lower_is_better: bool | tuple[str, ...] = setting(False, "Edge weights", examples=("true",),
+        help="Whether low weights are the strong ones, such as p-values and distances: true, or the names of weight "
+        "columns, separated by commas.")
+    negative_weights: str = setting("low", "Edge weights", choices=("low", "known-negative"),
+        help="What weights below 0 mean: low weights, or triples known to be false.")
+    zero_weights: str = setting("low", "Edge weights", choices=("low", "known-negative"),
+        help="What weights of 0 mean: low weights, or triples known to be false.")
+    duplicates: str = setting("keep", "Edge weights", choices=("keep", "max", "mean", "last"),
+        help="How repeated triples are merged.")
 
-    # negatives
-    negative_sampling: str = "shared"  # 'shared' by a batch, 'per-triple', or 'all' entities (1-vs-all)
-    num_negatives: int | None = None  # per batch if shared, else per triple; None: 256 or 30
-    negative_distribution: str = "uniform"  # from which entities they are drawn
-    corrupt_side: str = "uniform"  # how the side to replace is drawn
-    filter_negatives: bool = False  # whether known triples are removed from them
+    negative_sampling: str = setting("shared", "Negatives", choices=("shared", "per-triple", "all"),
+        help="Whether a batch shares its negatives, each triple has its own, or all entities are negatives (1-vs-all).")
+    num_negatives: int | None = setting(None, "Negatives", minimum=1, requires=SAMPLED, auto="256 if shared, else 30",
+        help="Negatives per batch if they are shared, else per triple.")
+    negative_distribution: str = setting("uniform", "Negatives", choices=("uniform", "type", "degree"),
+        requires=SAMPLED, help="How entities of negatives are drawn: uniformly, among those seen on that side of the "
+        "relation (only per-triple), or by degree^¾.")
+    corrupt_side: str = setting("uniform", "Negatives", choices=("uniform", "bernoulli"),
+        requires={"negative_sampling": ("per-triple",)},
+        help="Which side is replaced: either one, or by the rule of Wang et al. (2014).")
+    filter_negatives: bool = setting(False, "Negatives", help="Leave known training triples out of the negatives.")
 
-    # optimization
-    epochs: int = 50
-    batch_size: int | None = None  # None: depends on the graph
-    loss: str = "multiclass-nll"
-    reduction: str = "sum"  # of the losses of a batch
-    regularizer: str = "l3:1e-3"
-    regularizer_scope: str | None = None  # 'tables', 'touched' or 'rows'; None: depends on the optimizer
-    optimizer: str = "row-adagrad"
-    lr: float | None = None  # None: depends on the optimizer
-    attribute_loss_weight: float | None = None  # of the auxiliary loss of models of node attributes
-    rule_loss_weight: float = 0.2  # of triples that rules infer, for confidence models
-    rule_batch_size: int = 64  # inferred triples per batch
-    semi_supervised: str = "none"  # 'pool' for PASSLEAF's sample pool
+    epochs: int = setting(50, "Optimization", minimum=1, help="Largest number of epochs.")
+    batch_size: int | None = setting(None, "Optimization", minimum=1, auto="by the size of the graph",
+        help="Triples per batch.")
+    loss: str = setting("multiclass-nll", "Optimization", examples=LOSS_NAMES,
+        help="Loss; numbers follow a colon, as in margin:2 or self-adversarial:6,1. Soft labels require "
+        "multiclass-nll, confidence models squared-error.")
+    reduction: str = setting("sum", "Optimization", choices=("sum", "mean"),
+        help="How the losses of a batch are combined.")
+    regularizer: str = setting("l3:1e-3", "Optimization", examples=("none", "l1:", "l2:", "l3:", "n3:"),
+        help="Regularizer and its strength: none, l1:λ, l2:λ, l3:λ, or n3:λ of complex moduli.")
+    regularizer_scope: str | None = setting(None, "Optimization", choices=("tables", "touched", "rows"),
+        excludes={"regularizer": ("none",)}, auto="touched for sparse optimizers, else tables",
+        help="What is regularized: whole tables, the rows that a batch uses (touched), or the rows of its triples.")
+    optimizer: str = setting("sparse-adagrad", "Optimization",
+        choices=("adam", "adagrad", "sgd", "sparse-adam", "sparse-adagrad"),
+        help="Optimizer; sparse ones update only the rows that a batch uses.")
+    lr: float | None = setting(None, "Optimization", above=0, auto="0.1 for Adagrad, 0.01 for SGD, 0.001 for Adam",
+        help="Learning rate.")
 
-    # validation and early stopping
-    stop_metric: str = "auto"  # 'mrr' or 'mse'; 'auto': mse for confidence models
-    eval_every: int = 5  # epochs between two validations
-    eval_start: int | None = None  # first epoch that is validated; None: see `_eval_start`
-    patience: int = 8  # validations without improvement before training stops; with few epochs it never does
-    valid_min_weight: float = 0.8  # triples of lower weight are not validated; weights outside [0, 1] are scaled
-    stop_fraction: float = 0.5  # of the validation triples; the others calibrate predicted weights
+    stop_metric: str = setting("auto", "Early stopping", choices=("auto", "mrr", "mse"),
+        auto="mrr; mse for confidence models", help="Validation metric that decides when to stop.")
+    eval_every: int = setting(5, "Early stopping", minimum=1, help="Epochs between two validations.")
+    eval_start: int | None = setting(None, "Early stopping", minimum=0,
+        auto="0 with soft labels, else half of beta_decay_epochs", help="First epoch that is validated.")
+    patience: int = setting(8, "Early stopping", minimum=1,
+        help="Validations without improvement after which training stops.")
+    valid_min_weight: float = setting(0.8, "Early stopping", minimum=0, maximum=1,
+        help="Validate only on triples of at least this scaled weight.")
+    stop_fraction: float = setting(0.5, "Early stopping", above=0, maximum=1,
+        help="Fraction of the validation triples that decides when to stop; the others calibrate predicted weights.")
 
-    # resources
-    seed: int = 0
-    device: str = "auto"
-    engine: str = "auto"
-    memory_limit: str | None = None  # a size like '6GB' from which on tables are partitioned
-    partitions: str | None = None  # 'count:loaded[:rounds]', for the engine 'partitioned'
-    checkpoint_every: str = "60s"  # seconds ('60s') or epochs ('10'); '0' for never
+    seed: int = setting(0, "Resources", minimum=0, help="Random seed; on a CPU, equal seeds give equal results.")
+    device: str = setting("auto", "Resources", examples=("auto", "cpu", "cuda"), help="Device to train on.")
+    engine: str = setting("auto", "Resources", choices=("auto", "torch", "native", "partitioned", *SHARDED),
+        help="How steps are computed: by PyTorch's autograd, by native kernels, with tables on disk (partitioned), or "
+        "by several processes (sharded).")
+    memory_limit: str | None = setting(None, "Resources", requires={"engine": ("auto", "partitioned")},
+        auto="the free memory", help="Memory for training, like 6GB; larger tables are kept on disk.")
+    partitions: str | None = setting(None, "Resources", requires={"engine": ("partitioned",)},
+        auto="by the memory limit", help="Number of partitions of the tables, and how many are in memory, like 32:8.")
+    checkpoint_every: str = setting("60s", "Output",
+        help="Time between checkpoints in epochs (10) or seconds (60s); 0 for never.")
+
+    column_importance: str | None = setting(None, "Advanced", auto="learned from the graph",
+        help="Importance of several weight columns, like confidence=2,recency=1.")
+    column_beta_decay_epochs: str | None = setting(None, "Advanced", requires=DECAYING_BETA, auto="beta_decay_epochs",
+        help="beta_decay_epochs of single weight columns, like confidence=20,recency=50.")
+    attribute_loss_weight: float | None = setting(None, "Advanced", minimum=0, below=1, models="attribute loss",
+        auto="that of the model", help="Weight of the loss of node attributes.")
+    rule_loss_weight: float = setting(0.2, "Advanced", minimum=0, models="confidence",
+        help="Weight of the loss of inferred triples.")
+    rule_batch_size: int = setting(64, "Advanced", minimum=1, models="confidence", help="Inferred triples per batch.")
+    semi_supervised: str = setting("none", "Advanced", examples=("none", "pool"), models="confidence",
+        help="'pool' learns from negatives with their estimated confidences; pool:start=,wait=,growth=,share=,size= "
+        "sets its schedule.")
+    # fmt: on
+
+    provenance: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    # ---- construction
 
     @classmethod
     def from_kwargs(cls, **given: Any) -> Config:
         """Return settings from keyword arguments; `model` may be a class.
 
-        An unknown keyword raises FocuseError with the most similar setting.
+        An unknown setting, a wrong value, or a setting that has no effect with the others raises FocuseError.
         """
-        kinds = {field.name: str(field.type) for field in fields(cls)}
+        settings = cls._build(given)
+        settings.check()
+        usual = {**DEFAULTS, **model_defaults(settings.model)}
         for name in given:
-            if name not in kinds:
-                raise FocuseError(f"unknown setting {name!r}{nearest(name, kinds)}: choose from {', '.join(kinds)}")
-        if isinstance(given.get("checkpoint_every"), int):
-            given["checkpoint_every"] = str(given["checkpoint_every"])
-        if isinstance(given.get("init_from"), PathLike):
-            given["init_from"] = str(given["init_from"])
-        for name in ("lower_is_better", "column_importance", "column_beta_decay_epochs"):
-            if name in given:
-                given[name] = to_option_string(given[name])
-        given |= {"model": model_name(given["model"])} if "model" in given else {}
-        usual = default_settings(model_class(given.get("model", cls.model)))
-        for name in set(usual) - set(kinds):
-            raise FocuseError(
-                f"model {given['model']!r}: unknown setting {name!r} in its defaults{nearest(name, kinds)}"
-            )
-        # A number of negatives suits one kind of sampling, and a learning rate one optimizer.
-        for leader, follower in (("negative_sampling", "num_negatives"), ("optimizer", "lr")):
-            if given.get(leader, usual.get(leader)) != usual.get(leader):
-                usual.pop(follower, None)
-        if takes_weights(given.get("loss")):
-            usual.setdefault("weight_mode", "none")
-        if given.get("weight_mode", "none") != "none" and "loss" not in given and takes_weights(usual.get("loss")):
-            raise FocuseError(f"model {given['model']!r} uses the weights in its loss and requires weight_mode 'none'")
-        if implies_focuse(given):
-            usual.setdefault("weight_mode", "focuse")
-        given = {**usual, **given}
-        settings = cls(**{name: _coerce(name, value, kinds[name]) for name, value in given.items()})
+            if getattr(settings, name) != usual[name] and (why := settings.unmet(name)):
+                raise FocuseError(why)
+        return settings
+
+    @classmethod
+    def from_stored(cls, values: Mapping[str, Any], provenance: Mapping[str, Sequence[str]] | None = None) -> Config:
+        """Return the resolved settings of a run, which may include values that have no effect.
+
+        `provenance` has the names of the settings of each kind; without it, all stored settings count as given.
+        """
+        settings = cls._build(values)
+        if provenance is not None:
+            kinds = {name: kind for kind in PROVENANCE for name in provenance.get(kind, ())}
+            settings = replace(settings, provenance={name: kind for name, kind in kinds.items() if name in SETTINGS})
         settings.check()
         return settings
 
+    @classmethod
+    def _build(cls, given: Mapping[str, Any]) -> Config:
+        """Return settings with the defaults of the model; only types are checked."""
+        from focuse.models.registry import model_name
+
+        for name in given:
+            if name not in SETTINGS:
+                new = OLD_SETTING_NAMES.get(name)
+                hint = did_you_mean([new]) if new else nearest(name, SETTINGS)
+                raise FocuseError(f"unknown setting {name!r}{hint}: choose from {', '.join(SETTINGS)}")
+        values = {name: SETTINGS[name].coerce(value) for name, value in given.items() if name != "model"}
+        values["model"] = model_name(given.get("model", DEFAULTS["model"]))
+        usual = model_defaults(values["model"])
+        # A number of negatives suits one kind of sampling, and a learning rate one optimizer.
+        for leader, follower in (("negative_sampling", "num_negatives"), ("optimizer", "lr")):
+            if values.get(leader, usual.get(leader)) != usual.get(leader):
+                usual.pop(follower, None)
+        chosen = {name for name in given if values[name] not in (None, "auto")}
+        sources = {**dict.fromkeys(usual, "model"), **dict.fromkeys(chosen, "given")}
+        return cls(**{**usual, **values}, provenance=sources)
+
+    def derive(self, **values: Any) -> Config:
+        """Return the settings with values that follow from others, the graph or the machine."""
+        return replace(self, **values, provenance={**self.provenance, **dict.fromkeys(values, "derived")})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all settings by name."""
+        return {name: getattr(self, name) for name in SETTINGS}
+
+    def to_kwargs(self) -> dict[str, Any]:
+        """Return the keyword arguments of `focuse.train` that give the same settings: all that have an effect."""
+        return {name: value for name, value in self.to_dict().items() if value is not None and not self.unmet(name)}
+
+    def names_by_provenance(self) -> dict[str, list[str]]:
+        """Return the names of the settings that were given, that are defaults of the model, and that were derived."""
+        return {kind: [name for name in SETTINGS if self.provenance.get(name) == kind] for kind in PROVENANCE}
+
+    # ---- checks
+
+    def unmet(self, name: str) -> str:
+        """Return why a setting has no effect with the other settings, '' if it has one."""
+        declared = SETTINGS[name]
+        for other, allowed in declared.requires.items():
+            value, flag = getattr(self, other), SETTINGS[other].flag
+            if value not in allowed and allowed == (None,):
+                return f"{name} has no effect with a fixed {other}; remove one of them"
+            if value not in allowed:
+                words = " or ".join(map(repr, allowed))
+                return f"{name} requires {other} {words} ({flag} {allowed[0]}), not {value!r}"
+        for other, refused in declared.excludes.items():
+            if getattr(self, other) in refused:
+                return f"{name} has no effect with {other} {getattr(self, other)!r}; remove one of them"
+        if declared.models and not MODEL_KINDS[declared.models](_model_class(self.model)):
+            return f"{name} requires {_models_of(declared.models)}, not {self.model!r}"
+        return ""
+
     def check(self) -> None:
         """Raise FocuseError for the first invalid setting."""
-        model_class(self.model)
-        choose("negative_sampling", self.negative_sampling, SAMPLINGS)
-        check_negative_distribution(self.negative_sampling, self.negative_distribution, self.corrupt_side)
-        choose("weight_mode", self.weight_mode, WEIGHT_MODES)
-        choose("reduction", self.reduction, REDUCTIONS)
-        choose("optimizer", self.optimizer, OPTIMIZERS)
-        choose("engine", self.engine, ENGINES)
-        self._check_engine()
-        choose("policy for repeated triples", self.duplicates, DUPLICATE_POLICIES)
+        from focuse.objective.focuse import NONLINEARITIES, make_nonlinearity
+
+        model = _model_class(self.model)
+        for name, declared in SETTINGS.items():
+            declared.check(getattr(self, name))
         if ":" in self.nonlinearity:
             make_nonlinearity(self.nonlinearity)
         else:
-            choose("non-linearity", self.nonlinearity, ["auto", *NONLINEARITIES])
-        if self.weight_scaling is not None:
-            choose("weight_scaling", self.weight_scaling, NORMALIZERS)
-        choose("stop_metric", self.stop_metric, STOP_METRICS)
-        self._check_columns()
-        self._check_confidence()
-        scope = self.scope
-        choose("scope of the regularizer", scope, SCOPES)
-        if make_regularizer(self.regularizer, scope) and scope == "touched" and not self.rows_only:
+            choose("nonlinearity", self.nonlinearity, ["auto", *NONLINEARITIES])
+        if self.negative_distribution == "type" and self.negative_sampling != "per-triple":
             raise FocuseError(
-                f"optimizer {self.optimizer!r} updates every row in every batch; use regularizer_scope 'tables' or "
-                "'rows', or the optimizer 'row-adam'"
+                "negative_distribution 'type' requires negative_sampling 'per-triple' (--negative-sampling per-triple)"
             )
-        if make_regularizer(self.regularizer, scope) and scope == "tables" and self.rows_only:
-            raise FocuseError(
-                f"optimizer {self.optimizer!r} updates only the rows of the batch and cannot regularize whole tables; "
-                "use regularizer_scope 'touched' or 'rows', or the optimizer 'adam'"
-            )
-        for name in ("dim", "epochs", "eval_every", "patience", "rule_batch_size"):
-            _at_least(name, getattr(self, name), 1)
-        if "inverse relations" in model_class(self.model).requires and not self.reciprocal:
+        if "inverse relations" in model.requires and not self.reciprocal:
             raise FocuseError(f"model {self.model!r} can only predict tails; it needs reciprocal=True")
-        self.make_model().widths(self.dim)
-        for name in ("batch_size", "num_negatives", "beta_decay_epochs", "eval_start", "seed"):
-            value = getattr(self, name)
-            if value is not None:
-                _at_least(name, value, 1 if name in ("batch_size", "num_negatives") else 0)
-        if self.lr is not None and not (math.isfinite(self.lr) and self.lr > 0):
-            raise FocuseError(f"lr {self.lr:g}: give a number above 0")
-        if self.init_std is not None and not (math.isfinite(self.init_std) and self.init_std > 0):
-            raise FocuseError(
-                f"init_std {self.init_std:g}: give a number above 0, the standard deviation of initial embeddings"
-            )
-        if not (math.isfinite(self.rule_loss_weight) and self.rule_loss_weight >= 0):
-            raise FocuseError(f"rule_loss_weight {self.rule_loss_weight:g}: give a number of at least 0")
-        if not 0 <= self.valid_min_weight <= 1:
-            raise FocuseError(f"valid_min_weight {self.valid_min_weight:g}: give a weight in [0, 1]")
-        if not 0 < self.stop_fraction <= 1:
-            raise FocuseError(f"stop_fraction {self.stop_fraction:g}: give a number above 0 and at most 1")
-        self._check_auxiliary_loss()
-        self._check_weight_mode()
-        FocusELayer(beta_decay_epochs=self.beta_decay_epochs or 0, beta_min=self.beta_min, fixed_beta=self.beta)
+        model().widths(self.dim)
+        self._check_loss(model)
+        self._check_regularizer()
+        parse_named_numbers(self.column_importance or "", "column_importance")
+        decays = parse_named_numbers(self.column_beta_decay_epochs or "", "column_beta_decay_epochs")
+        for name, epochs in decays.items():
+            if epochs != int(epochs):
+                raise FocuseError(f"column_beta_decay_epochs {name}={epochs:g}: give a whole number of epochs")
         checkpoint_interval(self.checkpoint_every)
-        self._check_memory()
-
-    def _check_memory(self) -> None:
-        """Check the memory limit and the partitions, which only the engine 'partitioned' supports."""
         if self.memory_limit is not None:
             parse_memory(self.memory_limit)
         if self.partitions is not None:
             parse_partitions(self.partitions)
-            if self.engine not in ("auto", "partitioned"):
-                raise FocuseError(f"partitions requires engine 'partitioned', not {self.engine!r}")
-
-    def _check_engine(self) -> None:
-        """Check that no step of a sharded engine touches every row."""
-        if self.engine in SHARDED_ENGINES and not self.rows_only:
-            raise FocuseError(f"engine {self.engine!r} updates the batch's rows only; use optimizer 'row-adagrad'")
-        if self.engine in SHARDED_ENGINES and self.negative_sampling == "all":
+        if self.engine in SHARDED and not self.rows_only:
+            raise FocuseError(f"engine {self.engine!r} updates the batch's rows only; use optimizer 'sparse-adagrad'")
+        if self.engine in SHARDED and self.negative_sampling == "all":
             raise FocuseError(f"engine {self.engine!r} does not support negative_sampling 'all'; use 'shared'")
 
-    def _check_weight_mode(self) -> None:
-        """Check that the loss and the label exponent fit the weight mode."""
-        if self.weight_mode == "soft-labels" and self.loss != "multiclass-nll":
-            raise FocuseError(f"loss {self.loss!r} requires weight_mode 'focuse' or 'none', not 'soft-labels'")
-        if self.label_exponent is not None:
-            SoftLabels(self.label_exponent)
-            if self.weight_mode != "soft-labels":
-                raise FocuseError(f"label_exponent requires weight_mode 'soft-labels', not {self.weight_mode!r}")
+    def _check_loss(self, model: type[Model]) -> None:
+        """Check that loss, weight mode and stop_metric fit each other and the model."""
+        from focuse.objective.losses import make_loss, takes_weights
+        from focuse.objective.semi_supervised import make_pool_schedule
 
-    def _check_auxiliary_loss(self) -> None:
-        """Check the weight of the auxiliary loss, which only some models have."""
-        share = self.attribute_loss_weight
-        if share is not None and not 0 <= share < 1:
-            raise FocuseError(f"attribute_loss_weight {share:g}: give a number of at least 0 and below 1")
-        if share is not None and model_class(self.model).auxiliary_loss is None:
-            names = " or ".join(name for name, model in MODELS.items() if model.auxiliary_loss is not None)
-            raise FocuseError(f"attribute_loss_weight requires model {names}, not {self.model!r}")
-
-    def _check_columns(self) -> None:
-        """Check the settings of weights and weight columns, before it is known which columns the graph has."""
-        choose("negative_weights", self.negative_weights, NEGATIVE_WEIGHTS)
-        choose("zero_weights", self.zero_weights, ZERO_WEIGHTS)
-        parse_named_numbers(self.column_importance or "", "column_importance")
-        epochs_by_column = parse_named_numbers(self.column_beta_decay_epochs or "", "column_beta_decay_epochs")
-        for name, epochs in epochs_by_column.items():
-            if epochs != int(epochs):
-                raise FocuseError(f"column_beta_decay_epochs {name}={epochs:g}: give a whole number of epochs")
-        if epochs_by_column and (self.weight_mode != "focuse" or self.beta is not None):
-            raise FocuseError("column_beta_decay_epochs requires weight_mode 'focuse' and no fixed beta")
-
-    def _check_confidence(self) -> None:
-        """Check that loss, weight mode and stop_metric fit the model, which predicts confidences or ranks."""
-        confident = model_class(self.model).confidence_head is not None
-        if not confident and self.loss != SQUARED_ERROR:
+        confident = model.confidence_head is not None
+        make_pool_schedule(self.semi_supervised)
+        if self.loss != SQUARED_ERROR:
             make_loss(self.loss)
         if confident and self.loss != SQUARED_ERROR:
             raise FocuseError(f"model {self.model!r} learns weights by the loss {SQUARED_ERROR!r}, not {self.loss!r}")
         if confident and self.weight_mode != "none":
             raise FocuseError(f"model {self.model!r} learns the weights themselves and requires weight_mode 'none'")
-        if takes_weights(self.loss) and self.weight_mode != "none":
-            raise FocuseError(f"loss {self.loss!r} uses the weights itself and requires weight_mode 'none'")
-        names = " or ".join(name for name, model in MODELS.items() if model.confidence_head is not None)
-        if self.semi_supervised != "none" and make_pool_schedule(self.semi_supervised) and not confident:
-            raise FocuseError(f"semi_supervised needs a confidence model: {names}, not {self.model!r}")
         if not confident and (self.loss == SQUARED_ERROR or self.stop_metric == "mse"):
             asked = f"loss {self.loss!r}" if self.loss == SQUARED_ERROR else f"stop_metric {self.stop_metric!r}"
-            raise FocuseError(f"{asked} needs a confidence model: {names}, not {self.model!r}")
+            raise FocuseError(f"{asked} requires {_models_of('confidence')}, not {self.model!r}")
+        if takes_weights(self.loss) and self.weight_mode != "none":
+            raise FocuseError(
+                f"loss {self.loss!r} uses the weights itself and requires weight_mode 'none' (--weight-mode none), not "
+                f"{self.weight_mode!r}"
+            )
+        if self.weight_mode == "soft-labels" and self.loss != "multiclass-nll":
+            raise FocuseError(
+                f"loss {self.loss!r} requires weight_mode 'focuse' or 'none' (--weight-mode focuse), not 'soft-labels'"
+            )
 
-    def make_model(self) -> Model:
-        """Return the model of these settings."""
-        return make_model(self.model)
+    def _check_regularizer(self) -> None:
+        """Check that the optimizer updates the rows that the regularizer changes."""
+        from focuse.objective.losses import make_regularizer
+
+        if make_regularizer(self.regularizer, self.scope) is None:
+            return
+        if self.scope == "touched" and not self.rows_only:
+            raise FocuseError(
+                f"optimizer {self.optimizer!r} updates every row in every batch; use regularizer_scope 'tables' or "
+                "'rows', or the optimizer 'sparse-adam'"
+            )
+        if self.scope == "tables" and self.rows_only:
+            raise FocuseError(
+                f"optimizer {self.optimizer!r} updates only the rows of the batch and cannot regularize whole tables; "
+                "use regularizer_scope 'touched' or 'rows', or the optimizer 'adam'"
+            )
+
+    # ---- derived values
 
     @property
     def rows_only(self) -> bool:
-        return self.optimizer.startswith("row-")
-
-    @property
-    def learning_rate(self) -> float:
-        """The given learning rate, or the default of the optimizer."""
-        return LEARNING_RATES[self.optimizer] if self.lr is None else self.lr
+        """Whether the optimizer updates only the rows of the batch."""
+        return self.optimizer.startswith("sparse-")
 
     @property
     def scope(self) -> str:
@@ -295,77 +457,158 @@ class Config:
 
     def resolve(self, train: Graph, device: str) -> Config:
         """Return the settings with all values that depend on the graph or on the machine."""
+        from focuse.data.weights import default_normalizer
+        from focuse.engines.optimizers import LEARNING_RATES
+        from focuse.objective.focuse import default_nonlinearity
+
+        model = _model_class(self.model)
         decay_epochs = self.epochs if self.beta_decay_epochs is None else self.beta_decay_epochs
-        return replace(
-            self,
-            batch_size=self.batch_size or self._batch_size(len(train), len(train.entities)),
-            num_negatives=self.num_negatives or default_num_negatives(self.negative_sampling),
-            beta_decay_epochs=decay_epochs,
-            nonlinearity=default_nonlinearity(model_class(self.model))
-            if self.nonlinearity == "auto"
-            else self.nonlinearity,
-            regularizer_scope=self.scope,
-            lr=self.learning_rate,
-            weight_scaling=self.weight_scaling or default_normalizer(train),
-            eval_start=self._eval_start(decay_epochs) if self.eval_start is None else self.eval_start,
-            stop_metric=self.stop_metric
-            if self.stop_metric != "auto"
-            else "mrr"
-            if model_class(self.model).confidence_head is None
-            else "mse",
-            device=device,
-        )
+        largest_batch = int(model.defaults.get("max_batch_size", 8192))
+        batch_size = min(default_batch_size(len(train), len(train.entities), self.negative_sampling), largest_batch)
+        derived = {
+            "batch_size": batch_size,
+            "num_negatives": 256 if self.negative_sampling == "shared" else 30,
+            "beta_decay_epochs": decay_epochs,
+            "nonlinearity": default_nonlinearity(model),
+            "regularizer_scope": self.scope,
+            "lr": LEARNING_RATES[self.optimizer],
+            "weight_scaling": default_normalizer(train),
+            # A training without weights starts as one with FocusE would, so that both stop by the same rule.
+            "eval_start": 0 if self.weight_mode == "soft-labels" else decay_epochs // 2,
+            "stop_metric": "mrr" if model.confidence_head is None else "mse",
+        }
+        missing = {name: value for name, value in derived.items() if getattr(self, name) in (None, "auto")}
+        return self.derive(**missing, **({"device": device} if device != self.device else {}))
 
-    def _eval_start(self, decay_epochs: int) -> int:
-        """Return the first epoch to validate: half of the β decay, or 0 for soft labels, which do not change.
-
-        A training without weights starts as one with FocusE would, so that both stop by the same rule.
-        """
-        return 0 if self.weight_mode == "soft-labels" else decay_epochs // 2
-
-    def _batch_size(self, rows: int, entities: int) -> int:
-        most = int(model_class(self.model).defaults.get("max_batch_size", 8192))
-        return min(default_batch_size(rows, entities, self.negative_sampling), most)
+    def make_model(self) -> Model:
+        """Return the model of these settings."""
+        return _model_class(self.model)()
 
     def make_focuse_layer(self) -> FocusELayer | None:
         """Return the FocusE layer of resolved settings, or None in another weight mode."""
+        from focuse.objective.focuse import FocusELayer
+
         if self.weight_mode != "focuse":
             return None
         return FocusELayer(self.nonlinearity, self.beta_decay_epochs or 0, self.beta_min, self.beta)
 
     def make_soft_labels(self) -> SoftLabels | None:
         """Return the soft labels of resolved settings, or None in another weight mode."""
+        from focuse.objective.focuse import SoftLabels
+
         if self.weight_mode != "soft-labels":
             return None
         return SoftLabels(1.0 if self.label_exponent is None else self.label_exponent)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+
+SETTINGS: dict[str, Setting] = {
+    each.name: replace(each.metadata["setting"], name=each.name, annotation=str(each.type), default=each.default)
+    for each in fields(Config)
+    if "setting" in each.metadata
+}
+DEFAULTS: dict[str, Any] = {name: declared.default for name, declared in SETTINGS.items()}
+PROVENANCE = ("given", "model", "derived")
 
 
-def takes_weights(loss: object) -> bool:
-    """Return whether a loss, given as text, uses the weights itself.
+class TrainSettings(TypedDict, total=False):
+    """The settings that `focuse.train` takes as keyword arguments, with the types that it accepts."""
 
-    >>> takes_weights("confidence-margin:margin=2"), takes_weights("margin:2")
-    (True, False)
-    """
-    return isinstance(loss, str) and loss.partition(":")[0].strip() in LOSSES_WITH_WEIGHTS
+    model: str | type[Model]
+    reciprocal: bool
+    dim: int
+    init_std: float | None
+    init_from: Any  # a run or its folder
+    weight_mode: str
+    label_exponent: float | None
+    beta_decay_epochs: int | None
+    beta: float | None
+    beta_min: float
+    nonlinearity: str
+    weight_scaling: str | None
+    lower_is_better: bool | str | Sequence[str]
+    negative_weights: str
+    zero_weights: str
+    duplicates: str
+    negative_sampling: str
+    num_negatives: int | None
+    negative_distribution: str
+    corrupt_side: str
+    filter_negatives: bool
+    epochs: int
+    batch_size: int | None
+    loss: str
+    reduction: str
+    regularizer: str
+    regularizer_scope: str | None
+    optimizer: str
+    lr: float | None
+    stop_metric: str
+    eval_every: int
+    eval_start: int | None
+    patience: int
+    valid_min_weight: float
+    stop_fraction: float
+    seed: int
+    device: str
+    engine: str
+    memory_limit: str | None
+    partitions: str | None
+    checkpoint_every: str | int
+    column_importance: str | Mapping[str, float] | None
+    column_beta_decay_epochs: str | Mapping[str, int] | None
+    attribute_loss_weight: float | None
+    rule_loss_weight: float
+    rule_batch_size: int
+    semi_supervised: str
 
 
-def implies_focuse(given: Mapping[str, Any]) -> bool:
-    """Whether these settings, without a weight_mode, imply weight_mode 'focuse'.
-
-    >>> implies_focuse({"beta_decay_epochs": 20}), implies_focuse({"dim": 20})
-    (True, False)
-    """
-    if given.get("label_exponent") is not None:  # a setting of soft labels
-        return False
-    return any(given.get(name, usual) != usual for name, usual in FOCUSE_SETTINGS.items())
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def default_num_negatives(sampling: str) -> int:
-    """Negatives per triple, or of a batch that shares them."""
-    return DEFAULT_SHARED_NEGATIVES if sampling == "shared" else DEFAULT_PER_TRIPLE_NEGATIVES
+def show_settings(function: Function) -> Function:
+    """Show all settings in the signature and the docstring of a function that takes them as `**settings`."""
+    signature = inspect.signature(function)
+    *own, _ = signature.parameters.values()
+    types = TrainSettings.__annotations__
+    shown = [
+        inspect.Parameter(
+            each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=types[each.name].__forward_arg__
+        )
+        for each in SETTINGS.values()
+    ]
+    function.__signature__ = signature.replace(parameters=[*own, *shown])  # type: ignore[attr-defined]
+    lines = ["    Other Parameters", "    ----------------"]
+    for each in SETTINGS.values():
+        choices = f" One of {', '.join(each.choices)}." if each.choices else ""
+        lines += [f"    {each.name} : {each.type}, default: {each.default_text}"]
+        lines += wrap(each.help + choices, 112, initial_indent=" " * 8, subsequent_indent=" " * 8)
+    before, _, after = (function.__doc__ or "").partition("    Examples\n")
+    function.__doc__ = f"{before}{chr(10).join(lines)}\n\n    Examples\n{after}"
+    return function
+
+
+def _model_class(name: str) -> type[Model]:
+    from focuse.models.registry import model_class
+
+    return model_class(name)
+
+
+def _models_of(kind: str) -> str:
+    """Return the built-in models of a kind, for an error."""
+    from focuse.models.registry import MODELS
+
+    names = [name for name, model in MODELS.items() if MODEL_KINDS[kind](model)]
+    return f"a {kind} model ({', '.join(names)})" if len(names) > 1 else f"model {names[0]!r}"
+
+
+def model_defaults(name: str) -> dict[str, Any]:
+    """Return the settings for which a model has its own defaults."""
+    from focuse.models.base import default_settings
+
+    usual = default_settings(_model_class(name))
+    for each in set(usual) - set(SETTINGS):
+        raise FocuseError(f"model {name!r}: unknown setting {each!r} in its defaults{nearest(each, SETTINGS)}")
+    return usual
 
 
 def default_batch_size(rows: int, entities: int, sampling: str) -> int:
@@ -391,244 +634,17 @@ def checkpoint_interval(text: str) -> tuple[int, float]:
     return (0, float(value)) if seconds else (int(value), 0.0)
 
 
-SETTING_TYPES: dict[str, tuple[type, Callable[[Any], Any], str]] = {
-    "str": (str, str, "a word"),
-    "bool": (bool, bool, "True or False"),
-    "int": (Integral, int, "a whole number"),
-    "float": (Real, float, "a number"),
-}
+def merge_settings(found: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a file, overridden by the `given` ones.
 
+    A setting of the file that has no effect any more is left out; a given one is an error when it is used.
 
-def _coerce(name: str, value: Any, kind: str) -> Any:
-    """Return `value` as a built-in type; NumPy numbers are accepted. `kind` is a type such as 'int | None'."""
-    kind, _, optional = kind.partition(" | ")
-    accepted, convert, words = SETTING_TYPES[kind]
-    if value is None and optional:
-        return None
-    if not isinstance(value, accepted) or (isinstance(value, bool) and kind != "bool"):
-        raise FocuseError(f"{name} {value!r}: give {words}")
-    try:
-        return convert(value)
-    except OverflowError:
-        raise FocuseError(f"{name}: too large; give {words} below 1e308") from None
-
-
-def _at_least(name: str, value: int, least: int) -> None:
-    if not least <= value < 2**32:
-        raise FocuseError(f"{name} {value!r}: give a whole number of at least {least} and below 2**32")
-
-
-# Settings for which models have their own defaults, or which only some models support.
-MODEL_DEPENDENT_SETTINGS = (
-    "reciprocal", "negative_sampling", "optimizer", "regularizer", "loss", "weight_scaling", "stop_metric",
-    "batch_size", "semi_supervised", "attribute_loss_weight",
-)  # fmt: skip
-
-
-def read_config(path: str | Path, model: object = None) -> dict[str, Any]:
-    """Return the settings in a TOML file, as keyword arguments of `focuse.train`.
-
-    The settings are at the top level or in the table [settings]. If there is such a table, the rest of the file is
-    ignored, so that a run can be trained again from its run.toml. If `model` is given and the model of the file is an
-    untrusted class, the latter is left out, so that its module is not imported needlessly.
-
-    >>> import tempfile
-    >>> with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-    ...     print("dim = 200\\nlr = 1e-4", file=file, flush=True)
-    ...     read_config(file.name)
-    {'dim': 200, 'lr': 0.0001}
+    >>> merge_settings({"weight_mode": "focuse", "beta": 0.5, "dim": 8}, {"weight_mode": "none"})
+    {'weight_mode': 'none', 'dim': 8}
     """
-    content = read_toml(Path(path))
-    found = content.get("settings", content)
-    if not isinstance(found, dict):
-        raise FocuseError(f"{path}: settings is not a table; write [settings] above its lines")
-    if found is not content:
-        # A setting above the table would be ignored silently.
-        lost = [name for name in (*(field.name for field in fields(Config)), *OLD_SETTING_NAMES) if name in content]
-        if lost:
-            raise FocuseError(f"{path}: {', '.join(lost)} is outside of [settings]; move it below that line")
-    if "format" in content:
-        found = upgrade_settings(found)
-    if model is not None:
-        model_class(model_name(model))  # the user has asked for its module, which may be that of the file
-    if model is not None and _untrusted_module(found):
-        found = {name: value for name, value in found.items() if name != "model"}
-    check_trust(found, Path(path), "import it first")
-    try:
-        Config.from_kwargs(**found)
-    except FocuseError as error:
-        raise FocuseError(f"{path}: {error}") from None
-    return dict(found)
-
-
-def merged(found: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a file, overridden by the `given` settings.
-
-    The file of a run holds every setting. A value that was derived from a setting that is now overridden, such as the
-    learning rate from the optimizer, is derived again; a value that was chosen explicitly is kept.
-
-    >>> merged({"optimizer": "row-adagrad", "lr": 0.1, "dim": 8}, {"optimizer": "adam"})
-    {'optimizer': 'adam', 'dim': 8}
-    >>> merged({"optimizer": "row-adagrad", "lr": 0.3, "dim": 8}, {"optimizer": "adam"})
-    {'optimizer': 'adam', 'lr': 0.3, 'dim': 8}
-    """
-    if implies_focuse(given) and found.get("weight_mode") == "soft-labels":
-        given = {"weight_mode": "focuse", **given}
-    if "model" in given and "weight_mode" in found:
-        old, new = (
-            model_class(model_name(each.get("model", Config.model))).defaults.get("weight_mode", Config.weight_mode)
-            for each in (found, given)
-        )
-        given = {"weight_mode": new, **given} if found["weight_mode"] == old != new else given
-    changed = {name for name, value in given.items() if name in found and found[name] != value}
-    kept = dict(found)
-    for name, (leader, value) in _derived_settings(Config.from_kwargs(**found)).items():
-        if changed & set(leader.split()) and name not in given and name in kept and kept[name] == value:
-            del kept[name]
-            changed.add(name)
-    return kept | dict(given)
-
-
-def _derived_settings(settings: Config) -> dict[str, tuple[str, Any]]:
-    """Return the derived settings: per name, the settings it is derived from and the derived value, in that order."""
-    model = model_class(settings.model)
-    usual = {**asdict(Config()), **default_settings(model)}
-    usual |= {
-        "stop_metric": "mrr" if model.confidence_head is None else "mse",
-        "attribute_loss_weight": settings.attribute_loss_weight,
-    }
-    usual["weight_scaling"] = usual["weight_scaling"] or "relation"
-    size = default_num_negatives(settings.negative_sampling)
-    size = usual["num_negatives"] or size if settings.negative_sampling == usual["negative_sampling"] else size
-    rate = usual["lr"] if settings.optimizer == usual["optimizer"] else None
-    return {
-        **{name: ("model", usual[name]) for name in MODEL_DEPENDENT_SETTINGS},
-        "nonlinearity": ("model", default_nonlinearity(model)),
-        "lr": ("optimizer", rate or LEARNING_RATES[settings.optimizer]),
-        "regularizer_scope": ("model", usual["regularizer_scope"])
-        if usual["regularizer_scope"]
-        else ("optimizer", replace(settings, regularizer_scope=None).scope),
-        "num_negatives": ("negative_sampling", size),
-        "beta_decay_epochs": ("epochs", settings.epochs),
-        "eval_start": ("weight_mode", 0)
-        if settings.weight_mode == "soft-labels"
-        else ("weight_mode beta_decay_epochs", settings.epochs // 2),
-        "label_exponent": ("weight_mode", settings.label_exponent),
-    }
-
-
-# ---- stored runs --------------------------------------------------------------------------------------------------
-# Names and values that settings had when runs were written; a name or value of today is in none of these tables.
-
-OLD_SETTING_NAMES = {  # old -> new
-    "sharpness": "label_exponent",
-    "corrupt": "negative_distribution",
-    "coin": "corrupt_side",
-    "spread": "init_std",
-    "judge": "stop_metric",
-    "regularize": "regularizer_scope",
-    "focus": "weight_mode",
-    "sampling": "negative_sampling",
-    "negatives": "num_negatives",
-    "decay": "beta_decay_epochs",
-    "decays": "column_beta_decay_epochs",
-    "beta_floor": "beta_min",
-    "normalize": "weight_scaling",
-    "importance": "column_importance",
-    "check_every": "eval_every",
-    "burn_in": "eval_start",
-    "threshold": "valid_min_weight",
-    "stopping_share": "stop_fraction",
-    "attribute_share": "attribute_loss_weight",
-    "soft_logic_weight": "rule_loss_weight",
-    "soft_logic_size": "rule_batch_size",
-    "start": "init_from",
-    "memory": "memory_limit",
-}
-OLD_SETTING_VALUES: dict[tuple[str, Any], Any] = {  # (new name, old value) -> new value
-    ("corrupt_side", "fair"): "uniform",
-    ("weight_mode", "label"): "soft-labels",
-    ("weight_mode", "paper"): "focuse",
-    ("weight_mode", "off"): "none",
-    ("negative_sampling", "independent"): "per-triple",
-    ("negative_weights", "light"): "low",
-    ("negative_weights", "against"): "known-negative",
-    ("zero_weights", "light"): "low",
-    ("zero_weights", "negatives"): "known-negative",
-}
-
-
-def upgrade_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a stored run, of any format, by their current names and values.
-
-    >>> upgrade_settings({"focus": "paper", "dim": 8, "eval_start": 2})
-    {'weight_mode': 'focuse', 'dim': 8, 'eval_start': 2}
-    """
-    found: dict[str, Any] = {}
-    for old, value in settings.items():
-        name = OLD_SETTING_NAMES.get(str(old), str(old))
-        if name in found:
-            raise FocuseError(f"{name} is given twice, also by its old name; remove one of them")
-        found[name] = OLD_SETTING_VALUES.get((name, str(value)), value)
-    return found
-
-
-def resolve_stored_model(config: Mapping[str, Any], model: object, folder: Path) -> dict[str, Any]:
-    """Return the contents of a run.toml with the name of the given model class, or with the stored name."""
-    stored = config.get("settings")
-    name = stored.get("model") if isinstance(stored, dict) else None
-    if not isinstance(stored, dict) or not isinstance(name, str):
-        return dict(config)  # the file is damaged, which is reported when it is read further
-    if model is not None:
-        if name in MODELS and model_name(model) != name:
-            raise FocuseError(f"{folder}: its model {name!r} is built in; remove model=")
-        stored_name, name = name, model_name(model)
-        registry.register_alias(stored_name, model_class(name))
-    hand_over = f"pass its class: focuse.load({str(folder)!r}, model=MyModel)"
-    if model is None:
-        check_trust(stored, folder / "run.toml", hand_over)
-    try:
-        registry.check_module_location(name, folder)
-        model_class(name)
-    except FocuseError as error:
-        advice = f"or {hand_over}"
-        raise FocuseError(f"{folder / 'run.toml'}: {error}; {advice}") from None
-    return {**config, "settings": {**stored, "model": name}}
-
-
-def check_trust(settings: Mapping[str, Any], path: Path, otherwise: str) -> None:
-    """Raise FocuseError if a file names a model in an untrusted module, because importing a module executes it."""
-    module = _untrusted_module(settings)
-    if module:
-        raise FocuseError(
-            f"{path}: its model {settings['model']!r} is not part of focuse; if you trust its code, write "
-            f"focuse --trust {module} COMMAND (or set {registry.TRUST_VARIABLE}={module}), or in Python {otherwise}"
-        )
-
-
-def _untrusted_module(settings: Mapping[str, Any]) -> str:
-    """Return the module of the model that a file names if it is not trusted, otherwise ''."""
-    name = settings.get("model")
-    if not isinstance(name, str) or name in MODELS or registry.model_family(name):
-        return ""
-    return registry.untrusted_module(name)
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file; an error in the file raises a FocuseError with its line."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FocuseError(f"{path}: {error.strerror or error}; give the path of a TOML file") from None
-    except UnicodeDecodeError:
-        raise FocuseError(f"{path}: not UTF-8 text; give a TOML file") from None
-    except tomllib.TOMLDecodeError as error:
-        fault, _, place = str(error).partition(" (at ")
-        line = re.match(r"line (\d+)", place)
-        where = f"line {line[1]}" if line else "at its end"
-        raise FocuseError(f"{path}, {where}: {fault}; write settings like: lr = 0.001") from None
-    except (ValueError, RecursionError) as error:  # for example a number with thousands of digits, or deep nesting
-        raise FocuseError(f"{path}: cannot be parsed as TOML ({error}); write settings like: lr = 0.001") from None
+    both = {**found, **given}
+    settings = Config._build(both)
+    return {name: value for name, value in both.items() if name in given or not settings.unmet(name)}
 
 
 def parse_assignments(option: str, texts: Sequence[str]) -> dict[str, str]:
@@ -647,9 +663,8 @@ def parse_assignments(option: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def parse_setting_value(name: str, text: str) -> Any:
-    """Convert text to the type of its setting; other text is returned as it is, and `from_kwargs` rejects it."""
-    kinds = {field.name: str(field.type).partition(" | ")[0] for field in fields(Config)}
-    kind = kinds.get(name)
+    """Convert text to the type of its setting; `from_kwargs` rejects unknown names and wrong values."""
+    kind = SETTINGS[name].type if name in SETTINGS else "str"
     if kind == "bool":
         return {"true": True, "false": False}.get(text.lower(), text)
     try:

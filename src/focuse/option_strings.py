@@ -112,21 +112,6 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
-def parse_memory(text: str) -> int:
-    """Return the number of bytes of a size like '6GB', '512 MB' or '1.5GiB'.
-
-    >>> parse_memory("6GB"), parse_memory("1.5 GiB")
-    (6000000000, 1610612736)
-    """
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([kmgt]?)(i?)(b?)\s*", text, re.IGNORECASE)
-    size = 0.0
-    if match is not None and match[2] + match[4]:  # a number without a unit is ambiguous
-        size = float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2].lower() or " ")
-    if not 1 <= size < 1 << 63:
-        raise FocuseError(f"memory_limit {text!r}: give a size like '6GB' or '512MB'")
-    return int(size)
-
-
 def parse_partitions(text: str) -> tuple[int, int, int]:
     """Return the number of partitions, the number loaded at once, and the rounds per epoch.
 

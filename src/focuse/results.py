@@ -155,7 +155,7 @@ class ResultTable(TableExport, Sequence[Any]):
         made = type(self)(table, notes=self.notes, info=self.info, printed=self._printed, empty=self._empty)
         return made
 
-    def _cells(self) -> tuple[list[str], list[list[str]], list[bool]]:
+    def cells(self) -> tuple[list[str], list[list[str]], list[bool]]:
         """Return the headings, the rows of the printed columns as texts, and which columns are text."""
         table = self._table.select(self._printed or self.columns).slice(0, PRINTED_ROWS)
         is_text = [any(test(field.type) for test in TEXT_COLUMNS) for field in table.schema]
@@ -165,7 +165,7 @@ class ResultTable(TableExport, Sequence[Any]):
     def __str__(self) -> str:
         if not len(self):
             return "\n".join([self._empty, *self.notes])
-        headings, rows, is_text = self._cells()
+        headings, rows, is_text = self.cells()
         return "\n".join([format_table(headings, rows, is_text), *self._rest(), *self.notes])
 
     def __repr__(self) -> str:
@@ -175,7 +175,7 @@ class ResultTable(TableExport, Sequence[Any]):
         return [f"… {len(self) - PRINTED_ROWS:,} more rows"] if len(self) > PRINTED_ROWS else []
 
     def _repr_html_(self) -> str:
-        headings, rows, _ = self._cells()
+        headings, rows, _ = self.cells()
         head = "".join(f"<th>{html.escape(name)}</th>" for name in headings)
         body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in [*self._rest(), *self.notes])

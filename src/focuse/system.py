@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from focuse.errors import FocuseError
+
 HANGUP = getattr(signal, "SIGHUP", None)  # sent when the terminal is closed; Windows does not have it
 
 
@@ -148,3 +150,18 @@ def chunks(length: int, size: int) -> Iterable[slice]:
     [(0, 2), (2, 4), (4, 5)]
     """
     return (slice(start, min(start + size, length)) for start in range(0, length, size))
+
+
+def parse_memory(text: str) -> int:
+    """Return the number of bytes of a size like '6GB', '512 MB' or '1.5GiB'.
+
+    >>> parse_memory("6GB"), parse_memory("1.5 GiB")
+    (6000000000, 1610612736)
+    """
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([kmgt]?)(i?)(b?)\s*", text, re.IGNORECASE)
+    size = 0.0
+    if match is not None and match[2] + match[4]:  # a number without a unit is ambiguous
+        size = float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2].lower() or " ")
+    if not 1 <= size < 1 << 63:
+        raise FocuseError(f"memory_limit {text!r}: give a size like '6GB' or '512MB'")
+    return int(size)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 # Small batches: the epochs last long enough to be interrupted in.
-TRAINING = "--dim 6 --epochs 20 --batch-size 4 --beta-decay-epochs 12 --lr 0.01 --num-negatives 4"
+TRAINING = "--dim 6 --epochs 20 --batch-size 4 --weight-mode focuse --beta-decay-epochs 12 --lr 0.01 --num-negatives 4"
 OPTIONS = f"{TRAINING} --eval-every 2 --patience 99 --checkpoint-every 2".split()
 
 

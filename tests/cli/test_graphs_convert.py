@@ -1,4 +1,4 @@
-"""`focuse convert` and `--query`: graphs between formats, and from a database."""
+"""`focuse convert` and `--sql`: graphs between formats, and from a database."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def test_rdf_options_are_passed_on(command, tmp_path: Path) -> None:
     pytest.importorskip("pyoxigraph")
     text = '<http://e/a> <http://e/p> <http://e/b> {| <http://e/w> 0.5 |} ; <http://e/q> <http://e/c>, "x" .'
     (tmp_path / "x.ttl").write_text(text, encoding="utf-8")
-    more = ("--missing", "1", "--shorten", "--literals", "keep")
+    more = ("--missing-weight", "1", "--short-names", "--literals", "keep")
     done = command("convert", tmp_path / "x.ttl", tmp_path / "x.tsv", *more, check=True)
     assert done.stdout.startswith("3 edges written to ")
     assert (tmp_path / "x.tsv").read_text(encoding="utf-8") == 'a\tp\tb\t0.5\na\tq\tc\t1\na\tq\t"x"\t1\n'
-    done = command("convert", tmp_path / "x.ttl", tmp_path / "x.tsv", "--missing", "drop", check=True)
+    done = command("convert", tmp_path / "x.ttl", tmp_path / "x.tsv", "--missing-weight", "drop", check=True)
     assert "note: " in done.stdout
     assert "1 fact without a weight left out" in done.stdout
 
@@ -53,18 +53,18 @@ def test_impossible_conversions_are_refused(refused, graph_file: Path, tmp_path:
     assert "cannot write .xlsx; use .tsv, .csv, .parquet, .nt, .nq" in refused(
         "convert", graph_file, tmp_path / "x.xlsx"
     )
-    assert "that is the graph itself" in refused("convert", graph_file, graph_file)
-    assert "no such table: absent" in refused("describe", base, "--query", "SELECT * FROM absent")
+    assert "is the graph itself" in refused("convert", graph_file, graph_file)
+    assert "no such table: absent" in refused("describe", base, "--sql", "SELECT * FROM absent")
 
 
 def test_commands_read_from_a_database(command, base: str, graph_file: Path, tmp_path: Path) -> None:
-    shown = json.loads(command("describe", base, "--query", EDGES, "--json", check=True).stdout)
+    shown = json.loads(command("describe", base, "--sql", EDGES, "--json", check=True).stdout)
     assert shown["edges"] == 600
     folder = tmp_path / "run"
-    held = f"{base}?query=SELECT%20*%20FROM%20edges%20LIMIT%2030"
+    held = f"{base}?sql=SELECT%20*%20FROM%20edges%20LIMIT%2030"
     small = ("--dim", "2", "--epochs", "1", "--quiet", "--weight-mode", "none")
-    done = command("train", base, "--query", EDGES, "--test", held, "--out", folder, "--json", *small, check=True)
+    done = command("train", base, "--sql", EDGES, "--test", held, "--out", folder, "--json", *small, check=True)
     assert json.loads(done.stdout)["test_rows"] == 30
     assert base in (folder / "run.toml").read_text(encoding="utf-8")
-    done = command("convert", base, tmp_path / "out.tsv", "--query", EDGES, check=True)
+    done = command("convert", base, tmp_path / "out.tsv", "--sql", EDGES, check=True)
     assert read(tmp_path / "out.tsv").to_arrow().equals(read(graph_file).to_arrow())

@@ -84,7 +84,7 @@ def test_closed_pipe_causes_no_error_message(command, graph_file):
     os.close(writing)
 
 
-def test_help_and_completion_import_no_heavy_modules():
+def test_help_and_completion_import_no_heavy_modules_and_start_at_once():
     """Help and completion must come at once."""
     loaded = (
         "import sys, focuse.cli.main; print([name for name in ('numpy', 'pyarrow', 'torch') if name in sys.modules])"

@@ -58,7 +58,7 @@ def test_several_trust_options_are_combined(inside, own, graph_file):
 @pytest.mark.parametrize("name", ["evaluate", "train"])
 def test_trust_after_the_command_is_refused_with_advice(refused, name):
     shown = refused(name, "runs/mine", "--trust", "mine_here")
-    assert shown == f"focuse: --trust stands before the command: focuse --trust MODULE {name} …"
+    assert shown == f"focuse: --trust must precede the command: focuse --trust MODULE {name} …"
 
 
 def test_model_of_a_config_file_that_is_overridden_needs_no_trust(inside, refused_inside, own, graph_file):

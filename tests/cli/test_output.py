@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from focuse.cli.output import bars, emit, table
+from focuse.cli.graphs import bars
+from focuse.cli.output import emit
 
 
 def test_emit_prints_json_or_text(capsys):
@@ -21,15 +22,6 @@ def test_emit_prints_json_or_text(capsys):
 def test_nan_in_json_is_an_error():
     with pytest.raises(ValueError, match="not JSON compliant"):
         emit({"mrr": float("nan")}, "", as_json=True)
-
-
-def test_table_aligns_names_left_and_numbers_right():
-    assert table(["name", "n"], [["long name", "1"], ["b", "1,000"]]).splitlines() == [
-        "name           n",
-        "long name      1",
-        "b          1,000",
-    ]
-    assert table(["name"], []) == "name"
 
 
 def test_bars_are_scaled_and_never_vanish():

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from focuse.cli.output import in_colour
+from focuse.cli.output import in_color
 
 CODE = "\x1b["
 QUIET = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
@@ -39,7 +39,7 @@ def test_color_follows_terminal_and_environment(changes, terminal, expected, mon
     for name, value in ({"TERM": "xterm"} | changes).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.platform", "linux")
-    assert in_colour(Terminal() if terminal else io.StringIO()) is expected
+    assert in_color(Terminal() if terminal else io.StringIO()) is expected
 
 
 @pytest.mark.parametrize(

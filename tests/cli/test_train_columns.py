@@ -22,20 +22,22 @@ def test_columns_are_trained_with_importance_and_decays(command, many, tmp_path)
     options = [
         "--weight-columns",
         "fit,noise,distance",
-        "--lower-columns",
+        "--lower-is-better",
         "distance",
+        "--weight-mode",
+        "focuse",
         "--column-beta-decay-epochs",
         "fit=1,distance=3",
     ]
     done = command("train", many, *options, "--out", tmp_path / "run", *QUICK, check=True)
     data = json.loads(done.stdout)
-    assert data["columns"]["names"] == ["fit", "noise", "distance"]
-    assert data["columns"]["lower_is_better"] == [False, False, True]
-    assert data["columns"]["importance"][1] < 0.05
-    assert sum(data["columns"]["importance"]) == pytest.approx(1)
+    assert data["weight_columns"]["names"] == ["fit", "noise", "distance"]
+    assert data["weight_columns"]["lower_is_better"] == [False, False, True]
+    assert data["weight_columns"]["importance"][1] < 0.05
+    assert sum(data["weight_columns"]["importance"]) == pytest.approx(1)
     run = focuse.load(tmp_path / "run")
-    assert run.splits.merger.importance.tolist() == data["columns"]["importance"]
-    assert (run.settings.column_beta_decay_epochs, run.settings.lower_is_better) == ("fit=1,distance=3", "distance")
+    assert run.splits.merger.importance.tolist() == data["weight_columns"]["importance"]
+    assert (run.settings.column_beta_decay_epochs, run.settings.lower_is_better) == ("fit=1,distance=3", ("distance",))
     # Another file is read and merged the same way, whatever the order of its columns.
     chosen = ["--columns", "head,relation,tail,distance,fit,noise"]
     done = command("evaluate", tmp_path / "run", many, *chosen, "--json", check=True)
@@ -63,7 +65,7 @@ def test_given_importance_is_printed(command, many, tmp_path):
 
 
 def test_lower_is_better_is_passed_on(command, graph_file, tmp_path):
-    command("train", graph_file, "--lower-is-better", "--out", tmp_path / "run", *QUICK, check=True)
+    command("train", graph_file, "--lower-is-better", "true", "--out", tmp_path / "run", *QUICK, check=True)
     run = focuse.load(tmp_path / "run")
     assert run.graph.lower_is_better
     shown = run.evaluate()
@@ -77,8 +79,8 @@ def test_known_negatives_are_read_from_a_file(command, signed, tmp_path):
     options = ["--weight-mode", "none", "--negative-weights", "known-negative", "--zero-weights", "known-negative"]
     arguments = ["train", tmp_path / "signed.tsv", "--known-negatives", tmp_path / "false.tsv", *options, *QUICK]
     data = json.loads(command(*arguments, "--out", tmp_path / "run", check=True).stdout)
-    assert data["false_rows"] == 82
-    assert data["columns"] is None
+    assert data["known_negatives"] == 82
+    assert data["weight_columns"] is None
     false = focuse.load(tmp_path / "run").splits.known_negatives
     assert sorted(false.weight.tolist())[:2] == [0.25, 1.0]
 
@@ -88,7 +90,17 @@ def test_known_negatives_are_read_from_a_file(command, signed, tmp_path):
     [
         (["--weight-columns", "fit,nois"], "no column 'nois'"),
         (["--weight-columns", "fit,noise", "--column-importance", "fit"], "write a column and a number"),
-        (["--weight-columns", "fit,noise,distance", "--column-beta-decay-epochs", "dist=3"], "no weight column 'dist'"),
+        (
+            [
+                "--weight-columns",
+                "fit,noise,distance",
+                "--weight-mode",
+                "focuse",
+                "--column-beta-decay-epochs",
+                "dist=3",
+            ],
+            "no weight column 'dist'",
+        ),
         (["--weight-columns", "fit,noise"], "all its weights are missing"),
         ([], "several weights with weights (--weight-columns)"),
     ],
@@ -105,10 +117,10 @@ def test_known_negatives_with_the_focuse_layer_are_refused(refused, graph_file, 
         "train", graph_file, *options, "--weight-mode", "focuse"
     )
     command = [*options, "--weight-mode", "none", "--dim", "4", "--epochs", "1"]
-    assert refused("train", graph_file, *command, "--lower-columns", "p")
+    assert refused("train", graph_file, *command, "--lower-is-better", "p")
 
 
-def test_inspect_shows_weight_columns(command, many):
+def test_describe_shows_weight_columns(command, many):
     options = ["--weight-columns", "fit,noise,distance"]
     data = json.loads(command("describe", many, *options, "--json", check=True).stdout)
     found = {row["name"]: row for row in data["columns"]}

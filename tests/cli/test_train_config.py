@@ -74,4 +74,4 @@ def test_invalid_config_files_are_refused_in_one_line(refused_here, graph_file, 
 def test_config_with_resume_is_refused(refused_here, trained, tmp_path):
     (tmp_path / "mine.toml").write_text("dim = 4\n")
     shown = refused_here("train", "--resume", trained.folder, "--config", tmp_path / "mine.toml")
-    assert "--resume takes its settings from the run; leave out config" in shown
+    assert "--resume takes its settings from the run; remove config" in shown

@@ -40,7 +40,7 @@ def test_run_with_attributes_works_without_their_file(train_here, tmp_path):
     code, shown, _ = train_here(*given.split(), *TRAINING.split(), "--label-exponent", 1)
     data = json.loads(shown)
     assert code == 0
-    assert data["numbers"] == ["age"]
+    assert data["node_attributes"] == ["age"]
     assert (data["settings"]["model"], data["settings"]["attribute_loss_weight"]) == ("transea", 0.4)
     (tmp_path / "numbers.tsv").unlink()
     run = focuse.load("run")
@@ -62,7 +62,7 @@ def test_run_with_attributes_works_without_their_file(train_here, tmp_path):
             "--model kblrn --node-attributes strange.tsv",
             "the graph has none of its 1 entities, such as 'E11' (did you mean e11",
         ),
-        ("--model complex --attribute-loss-weight 0.2", "attribute_loss_weight requires model transea"),
+        ("--model complex --attribute-loss-weight 0.2", "attribute_loss_weight requires model 'transea'"),
     ],
 )
 def test_invalid_attribute_options_are_refused_without_files(train_here, tmp_path, given, message):

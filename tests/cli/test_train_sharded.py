@@ -60,9 +60,7 @@ def test_run_of_two_processes_is_evaluated_by_one(folder: Path) -> None:
     assert not list(folder.glob(".*"))
     from focuse.api import load, train
 
-    alone = train(
-        folder / "graph.tsv", dim=8, label_exponent=1, eval_every=2, epochs=3, engine="reference", progress=False
-    )
+    alone = train(folder / "graph.tsv", dim=8, label_exponent=1, eval_every=2, epochs=3, engine="torch", progress=False)
     ours, theirs = load(folder / "run"), alone
     assert ours.evaluate().all.mrr == pytest.approx(theirs.evaluate().all.mrr, rel=1e-2)
     assert [row["loss"] for row in ours.history] == pytest.approx([row["loss"] for row in theirs.history], rel=1e-4)
@@ -96,9 +94,7 @@ def test_run_resumes_and_ranks_with_another_number_of_processes(folder: Path) ->
     finish(start(folder, "train", "--resume", "run", "--epochs", "6", count=4))
     from focuse.api import load, train
 
-    alone = train(
-        folder / "graph.tsv", dim=8, label_exponent=1, eval_every=2, epochs=6, engine="reference", progress=False
-    )
+    alone = train(folder / "graph.tsv", dim=8, label_exponent=1, eval_every=2, epochs=6, engine="torch", progress=False)
     losses = [[row["loss"] for row in run.history] for run in (load(folder / "run"), alone)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
     found = json.loads(finish(start(folder, "evaluate", "run", "--json", count=3)))

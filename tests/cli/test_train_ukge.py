@@ -188,8 +188,8 @@ class TestRefused:
             ("--rules rules.txt", "train ukge-rect or ukge-logi or passleaf"),
             ("--model ukge-logi --weight-mode focuse", "requires weight_mode 'none'"),
             ("--model ukge-logi --loss nll", "by the loss 'squared-error', not 'nll'"),
-            ("--model distmult --loss squared-error", "loss 'squared-error' needs a confidence model: ukge-rect or"),
-            ("--model complex --stop-metric mse", "stop_metric 'mse' needs a confidence model: ukge-rect or"),
+            ("--model distmult --loss squared-error", "loss 'squared-error' requires a confidence model (ukge-rect, "),
+            ("--model complex --stop-metric mse", "stop_metric 'mse' requires a confidence model (ukge-rect, "),
             ("--model ukge-logi --rule-loss-weight -1", "rule_loss_weight -1: give a number of at least 0"),
             ("--model ukge-logi --rule-batch-size 0", "rule_batch_size 0: give a whole number of at least 1"),
         ],
@@ -203,7 +203,7 @@ class TestRefused:
         (files / "run").mkdir()
         done = command("train", "--resume", "run", "--inferred-triples", "soft.tsv", "--rules", "rules.txt")
         assert (done.returncode, done.stdout) == (2, "")
-        assert "leave out inferred-triples, rules" in done.stderr
+        assert "remove inferred-triples, rules" in done.stderr
 
 
 def test_settings_of_a_run_with_soft_logic_need_it_again(train_here, files):
@@ -212,7 +212,7 @@ def test_settings_of_a_run_with_soft_logic_need_it_again(train_here, files):
     config = ["--config", files / "first" / "run.toml"]
     code, _, told = train_here(*config)
     assert code == 2
-    assert "that run learnt from inferred triples; give --inferred-triples or --rules again" in told
+    assert "that run was trained with inferred triples; give --inferred-triples or --rules again" in told
     assert not (files / "run").exists()
     assert train_here(*config, "--inferred-triples", "soft.tsv")[0] == 0
     first, again = (focuse.load(files / name) for name in ("first", "run"))

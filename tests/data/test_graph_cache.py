@@ -241,7 +241,7 @@ def test_training_on_a_cached_graph_gives_no_warning(shelf: Shelf, small: Graph)
     assert shelf.parsed == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        runs = [focuse.train(graph, dim=4, epochs=2, engine="reference", progress=False) for graph in (fresh, kept)]
+        runs = [focuse.train(graph, dim=4, epochs=2, engine="torch", progress=False) for graph in (fresh, kept)]
     assert runs[0].evaluate().all == runs[1].evaluate().all
     kept.write(shelf.root / "again.tsv")
     assert (shelf.root / "again.tsv").read_bytes() == path.read_bytes()

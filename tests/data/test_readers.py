@@ -699,7 +699,7 @@ def test_a_decompression_bomb_is_refused(
     monkeypatch.setattr(readers, "ALWAYS_ALLOWED_BYTES", 1 << 16)
     monkeypatch.setattr(readers, "MAX_COMPRESSION_RATIO", 5)
     with pytest.raises(FocuseError, match=r"bytes unpack to more than .* FOCUSE_UNPACKED") as caught:
-        read(path, cache=False, missing=1.0)
+        read(path, cache=False, missing_weight=1.0)
     assert str(path) in str(caught.value)
     monkeypatch.setenv("FOCUSE_UNPACKED", "0.1")
     assert len(read(path, cache=False)) in (1, 20_000)  # of RDF a fact is one, however often it is said

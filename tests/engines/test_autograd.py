@@ -243,7 +243,7 @@ def test_row_gradients_equal_gradients_of_whole_tables(model: str, kind: str, pe
 def test_row_adagrad_trains_like_adagrad(kind: str) -> None:
     """Adagrad leaves a row without gradient alone, so both must end in the same tables."""
     ends = []
-    for name in ("adagrad", "row-adagrad"):
+    for name in ("adagrad", "sparse-adagrad"):
         tables = make_tables("distmult")
         engine = AutogradEngine(make_model("distmult"), **tables, optimizer=make_optimizer(name, tables, 0.1))
         for step in range(5):
@@ -356,7 +356,7 @@ def test_penalty_excludes_dense_tensors_and_inferred_triples(model: str, scope: 
 @pytest.mark.parametrize("kind", SAMPLINGS)
 def test_row_adagrad_trains_like_adagrad_with_inferred_triples(model: str, kind: str) -> None:
     ends = []
-    for name in ("adagrad", "row-adagrad"):
+    for name in ("adagrad", "sparse-adagrad"):
         tables = ukge_tables()
         chosen, penalty = make_optimizer(name, tables, 0.1), Regularizer(2, 0.05, "rows")
         for step in range(4):
@@ -414,7 +414,7 @@ def test_beta_1_with_linear_layer_equals_the_plain_model(model: str, kind: str, 
     assert weighted[0] != plain[0]
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "row-adam", "row-adagrad"])
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sparse-adam", "sparse-adagrad"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_non_finite_loss_changes_no_table(optimizer: str, bad: float) -> None:
     tables = make_tables("complex", torch.float32)

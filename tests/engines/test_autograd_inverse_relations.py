@@ -217,7 +217,7 @@ def test_loss_falls_with_every_sampling(small: focuse.Graph, model: str, samplin
         "negative_sampling": sampling,
         "num_negatives": 8,
         "model": model,
-        "optimizer": "row-adagrad",
+        "optimizer": "sparse-adagrad",
     }
     asked.pop("label_exponent")
     losses = [row["loss"] for row in focuse.train(small, **asked, **more).history]
@@ -366,12 +366,12 @@ def test_the_fused_engine_agrees_with_autograd(small: focuse.Graph, model: str, 
     }
     asked |= {
         "device": "cpu",
-        "optimizer": "row-adagrad",
+        "optimizer": "sparse-adagrad",
         "regularizer": "n3:1e-3",
         "regularizer_scope": "rows",
         "progress": False,
     }
     asked |= {} if model == "ukge-logi" else {"label_exponent": 1.0}
-    fused, expected = (focuse.train(small, engine=engine, **asked) for engine in ("fused", "reference"))
+    fused, expected = (focuse.train(small, engine=engine, **asked) for engine in ("native", "torch"))
     for name, table in expected.scorer.tables.items():
         torch.testing.assert_close(fused.scorer.tables[name], table, rtol=1e-3, atol=1e-4)

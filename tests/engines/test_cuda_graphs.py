@@ -25,7 +25,7 @@ from focuse.paper.demo import careers
 from focuse.training.problem import make_objective
 
 ENTITIES, RELATIONS, ROWS = 12, 3, 8
-OPTIMIZERS = ("adam", "row-adam", "row-adagrad")
+OPTIMIZERS = ("adam", "sparse-adam", "sparse-adagrad")
 DRAWING = {"conve", "kbgat"}
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 
@@ -187,7 +187,7 @@ def test_replayed_steps_are_the_references(name: str, monkeypatch: pytest.Monkey
     if name.startswith("passleaf"):
         more["semi_supervised"] = "none"  # what a pool holds changes from step to step
     found, recorded = train(monkeypatch, model=name, **more)
-    expected, never = train(monkeypatch, model=name, engine="reference", **more)
+    expected, never = train(monkeypatch, model=name, engine="torch", **more)
     assert (recorded > 0, never) == (name not in DRAWING, 0)
     assert len(found.history) == 4 > WARM_UP_STEPS
     apart = 2e-2 if name in DRAWING else 2e-3  # attention sums along edges in any order
@@ -198,7 +198,7 @@ def test_replayed_steps_are_the_references(name: str, monkeypatch: pytest.Monkey
 @needs_gpu
 def test_model_that_synchronizes_is_trained_without_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     found, recorded = train(monkeypatch, model=Scaled, weight_mode="focuse")
-    expected, _ = train(monkeypatch, model=Scaled, weight_mode="focuse", engine="reference")
+    expected, _ = train(monkeypatch, model=Scaled, weight_mode="focuse", engine="torch")
     assert recorded == 0
     assert found.history[-1]["loss"] == pytest.approx(expected.history[-1]["loss"], rel=2e-3)
 

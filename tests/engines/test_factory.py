@@ -12,7 +12,7 @@ def test_auto_device_is_the_gpu_if_available_and_supported_by_the_engine(
     monkeypatch: pytest.MonkeyPatch, gpu: bool
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    assert choose_device("auto") == choose_device("auto", "fused") == ("cuda" if gpu else "cpu")
+    assert choose_device("auto") == choose_device("auto", "native") == ("cuda" if gpu else "cpu")
     assert choose_device("auto", "partitioned") == "cpu"
 
 

@@ -31,7 +31,7 @@ from focuse.objective.randomness import draw_integers, stream_seed
 pytestmark = pytest.mark.skipif(library() is None, reason="the loops were not built: no C++ compiler")
 MODELS = ("complex", "distmult", "transe", "transe-l2")
 NONLINEARITIES = (None, "softplus", "shifted-softplus", "linear", "sigmoid", "tanh")
-OPTIMIZERS = ("adam", "row-adam", "row-adagrad")
+OPTIMIZERS = ("adam", "sparse-adam", "sparse-adagrad")
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def test_every_model_and_loss_takes_the_references_steps(model: str, loss: str) 
 @pytest.mark.parametrize("model", ["complex", "distmult"])
 def test_n3_takes_the_references_steps(model: str, scope: str) -> None:
     """n3 of real numbers is l3."""
-    compare(model, "row-adagrad", objective_of("multiclass-nll", None), penalty="n3:1e-2", scope=scope)
+    compare(model, "sparse-adagrad", objective_of("multiclass-nll", None), penalty="n3:1e-2", scope=scope)
 
 
 @pytest.mark.parametrize("missing", [0.0, 3.0])
@@ -155,7 +155,7 @@ def test_soft_labels_take_the_references_steps(model: str, missing: float) -> No
 
 
 def test_soft_labels_with_a_pool_larger_than_a_chunk_match_the_reference() -> None:
-    compare("distmult", "row-adam", SoftLabelLoss(1.0), sampling="all", entities=70_000, width=3, rows=5, steps=1)
+    compare("distmult", "sparse-adam", SoftLabelLoss(1.0), sampling="all", entities=70_000, width=3, rows=5, steps=1)
 
 
 @pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
@@ -166,7 +166,7 @@ def test_every_nonlinearity_and_optimizer_takes_the_references_steps(nonlinearit
 
 @pytest.mark.parametrize(("power", "scope"), list(itertools.product(("l1", "l2", "l3"), ("tables", "touched", "rows"))))
 def test_every_regularizer_takes_the_references_steps(power: str, scope: str) -> None:
-    optimizer = "row-adam" if scope == "touched" else "adam"
+    optimizer = "sparse-adam" if scope == "touched" else "adam"
     compare("distmult", optimizer, objective_of("nll", None), penalty=f"{power}:3e-2", scope=scope, entities=200)
 
 
@@ -175,7 +175,7 @@ def test_every_regularizer_takes_the_references_steps(power: str, scope: str) ->
 def test_every_width_takes_the_references_steps(model: str, width: int) -> None:
     for sampling in ("per-triple", "shared"):
         objective = objective_of("multiclass-nll", "softplus")
-        compare(model, "row-adam", objective, width=width, sampling=sampling, steps=1)
+        compare(model, "sparse-adam", objective, width=width, sampling=sampling, steps=1)
 
 
 @pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 30, 33, 257, 300])
@@ -190,14 +190,20 @@ def test_every_number_of_negatives_takes_the_references_steps(count: int) -> Non
 def test_every_batch_size_takes_the_references_steps(model: str, rows: int) -> None:
     """Whole blocks and tiles of positives, and incomplete ones."""
     compare(
-        model, "row-adam", objective_of("multiclass-nll", "softplus"), rows=rows, sampling="shared", count=70, steps=1
+        model,
+        "sparse-adam",
+        objective_of("multiclass-nll", "softplus"),
+        rows=rows,
+        sampling="shared",
+        count=70,
+        steps=1,
     )
 
 
 @pytest.mark.parametrize("entities", [1, 2, 3, 5000, 70_000])
 def test_small_and_large_tables_take_the_references_steps(entities: int) -> None:
     """With few entities all negatives are the same; with many, most rows are never touched."""
-    for optimizer in ("row-adam", "adam"):
+    for optimizer in ("sparse-adam", "adam"):
         compare("distmult", optimizer, objective_of("pairwise-nll", None), entities=entities, width=3)
 
 
@@ -237,7 +243,7 @@ def test_same_bits_for_any_number_of_threads(monkeypatch: pytest.MonkeyPatch, sa
     found = []
     for threads in (1, 2, 3, 2):
         monkeypatch.setattr(torch, "get_num_threads", lambda count=threads: count)
-        case = Case(model, "row-adam", rows=300)
+        case = Case(model, "sparse-adam", rows=300)
         losses = case.train(FusedCpuEngine, objective_of("multiclass-nll", "softplus"), sampling, 30)
         found.append((losses, case.tables["entity"], case.tables["relation"]))
     for losses, entity, relation in found[1:]:
@@ -252,14 +258,14 @@ def test_a_large_pool_gives_the_same_bits_for_any_number_of_threads(monkeypatch:
     found = []
     for threads in (1, 8):
         monkeypatch.setattr(torch, "get_num_threads", lambda count=threads: count)
-        case = Case("complex", "row-adagrad", entities=300, rows=200)
+        case = Case("complex", "sparse-adagrad", entities=300, rows=200)
         case.train(FusedCpuEngine, objective_of("multiclass-nll", "softplus"), "all")
         found.append(case.tables["entity"])
     assert torch.equal(*found)
 
 
 def test_rows_that_no_batch_touches_keep_their_bits() -> None:
-    case = Case("complex", "row-adam", entities=5000)
+    case = Case("complex", "sparse-adam", entities=5000)
     before = case.tables["entity"].clone()
     case.train(FusedCpuEngine, objective_of("multiclass-nll", "softplus"), scope="touched")
     moved = (case.tables["entity"] != before).any(1)
@@ -275,7 +281,7 @@ def test_gradients_are_those_of_finite_differences() -> None:
         case.tables["entity"].copy_(entity)
         return case.train(FusedCpuEngine, objective, penalty="none", steps=1)[0] * 0.5
 
-    case = Case("complex", "row-adagrad")
+    case = Case("complex", "sparse-adagrad")
     start = case.tables["entity"].clone()
     case.train(FusedCpuEngine, objective, penalty="none", steps=1)
     size = case.optimizer.state()["entity.sum"].sqrt()
@@ -318,16 +324,18 @@ def test_a_model_without_a_fused_form_is_left_to_autograd() -> None:
         fused = None
 
     tables = {"entity": torch.randn(5, 4), "relation": torch.randn(2, 4)}
-    optimizer = make_optimizer("row-adam", tables, 1e-2)
+    optimizer = make_optimizer("sparse-adam", tables, 1e-2)
     assert type(make_engine("auto", DistMult(), tables, optimizer)) is FusedCpuEngine
     assert type(make_engine("auto", Own(), tables, optimizer)) is AutogradEngine
-    with pytest.raises(FocuseError, match="engine 'fused': its kernels cannot compute distmult"):
-        make_engine("fused", Own(), tables, optimizer)
+    with pytest.raises(FocuseError, match="engine 'native': its kernels cannot compute distmult"):
+        make_engine("native", Own(), tables, optimizer)
     with pytest.raises(FocuseError, match="optimizer"):
-        make_engine("fused", DistMult(), tables, make_optimizer("sgd", tables, 1e-2))
+        make_engine("native", DistMult(), tables, make_optimizer("sgd", tables, 1e-2))
 
 
-@pytest.mark.parametrize(("optimizer", "scope"), [("adam", "tables"), ("row-adam", "touched"), ("row-adagrad", "rows")])
+@pytest.mark.parametrize(
+    ("optimizer", "scope"), [("adam", "tables"), ("sparse-adam", "touched"), ("sparse-adagrad", "rows")]
+)
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("width", [1, 10, 37])
 def test_moduli_of_complex_numbers_are_those_before_the_step(
@@ -377,7 +385,9 @@ def fused_steps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.mark.parametrize("scope", ["touched", "rows"])
 def test_few_relations_with_many_positives_take_the_references_steps(sampling: str, scope: str) -> None:
     """Their gradients are summed per part of the batch."""
-    compare("complex", "row-adam", objective_of("multiclass-nll", "softplus"), sampling=sampling, scope=scope, rows=400)
+    compare(
+        "complex", "sparse-adam", objective_of("multiclass-nll", "softplus"), sampling=sampling, scope=scope, rows=400
+    )
     compare(
         "ukge-logi", "adam", squared_error(make_model("ukge-logi")), sampling=sampling, with_auxiliary=True, rows=400
     )

@@ -155,7 +155,7 @@ def test_confidence_models_take_the_references_steps(
     """The scale is trained as well; with inverse relations, triples that rules infer are left to autograd."""
     model, steps = UkgeLogi(), fused_steps(monkeypatch)
     objective = squared_error(model)
-    for optimizer in ("adam", "row-adam"):
+    for optimizer in ("adam", "sparse-adam"):
         compare(
             Inverse(model),
             optimizer,
@@ -173,7 +173,7 @@ def test_confidence_models_take_the_references_steps(
 @pytest.mark.parametrize("name", ["bilinear", "core", "complex-inverse"])
 def test_every_regularizer_takes_the_references_steps(name: str, power: str, scope: str) -> None:
     """Also over relations that are wider than entities, or hold two rows of complex numbers."""
-    optimizer = "row-adam" if scope == "touched" else "adam"
+    optimizer = "sparse-adam" if scope == "touched" else "adam"
     compare(MODELS[name], optimizer, objective_of("nll", None), penalty=f"{power}:3e-1", scope=scope, entities=200)
 
 
@@ -182,14 +182,14 @@ def test_every_regularizer_takes_the_references_steps(name: str, power: str, sco
 def test_every_width_takes_the_references_steps(width: int, sampling: str) -> None:
     for model in (Doubled(), Turned(), Inverse(TransEL2())):
         objective = objective_of("multiclass-nll", "softplus")
-        compare(model, "row-adam", objective, width=width, sampling=sampling, steps=1)
+        compare(model, "sparse-adam", objective, width=width, sampling=sampling, steps=1)
 
 
 @pytest.mark.parametrize("rows", [1, 65, 450])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_every_batch_size_takes_the_references_steps(rows: int, sampling: str) -> None:
     for model in (Bilinear(), Inverse(ComplEx())):
-        compare(model, "row-adam", objective_of("bce", "softplus"), rows=rows, sampling=sampling, steps=2)
+        compare(model, "sparse-adam", objective_of("bce", "softplus"), rows=rows, sampling=sampling, steps=2)
 
 
 @pytest.mark.parametrize("sampling", ["shared", "all"])
@@ -209,7 +209,7 @@ def test_same_bits_for_any_number_of_threads(monkeypatch: pytest.MonkeyPatch, sa
     found = []
     for threads in (1, 2, 3, 2):
         monkeypatch.setattr(torch, "get_num_threads", lambda count=threads: count)
-        case = Case(MODELS[name], "row-adam", rows=300)
+        case = Case(MODELS[name], "sparse-adam", rows=300)
         objective = objective_of("multiclass-nll", "softplus")
         losses = case.train(FusedCpuEngine, objective, sampling, 30, penalty="n3:1e-2", scope="touched")
         found.append((losses, case.tables))
@@ -230,7 +230,7 @@ def test_gradients_are_those_of_finite_differences(name: str, sampling: str) -> 
         case.tables[table].copy_(values)
         return case.train(FusedCpuEngine, objective, sampling, penalty="none", steps=1)[0] * 0.5
 
-    case = Case(MODELS[name], "row-adagrad")
+    case = Case(MODELS[name], "sparse-adagrad")
     start = {table: values.clone() for table, values in case.tables.items()}
     case.train(FusedCpuEngine, objective, sampling, penalty="none", steps=1)
     for table in ("entity", "relation", *(["core"] if name == "core" else [])):
@@ -245,7 +245,7 @@ def test_gradients_are_those_of_finite_differences(name: str, sampling: str) -> 
 
 
 def test_buffers_and_untouched_rows_stay_as_they_are() -> None:
-    for optimizer in ("adam", "row-adam"):
+    for optimizer in ("adam", "sparse-adam"):
         case = Case(Core(), optimizer, entities=5000)
         before = {name: table.clone() for name, table in case.tables.items()}
         case.train(FusedCpuEngine, objective_of("nll", None), penalty="none")
@@ -290,11 +290,13 @@ def test_every_supported_model_of_the_registry_takes_the_references_steps(
 ) -> None:
     """Whichever the loops serve, with its own way of asking for heads."""
     model: Model | Inverse = make_model(name)
-    case = Case(model, "row-adam", width=12)
+    case = Case(model, "sparse-adam", width=12)
     if FusedCpuEngine.unsupported_reason(make_model(name), torch.device("cpu"), case.optimizer):
         pytest.skip("left to autograd")
     model = Inverse(make_model(name)) if REGISTERED[name].defaults.get("reciprocal") else model
     steps = fused_steps(monkeypatch)
     for sampling in ("per-triple", "shared"):
-        compare(model, "row-adam", objective_of("multiclass-nll", None), width=12, sampling=sampling, penalty="n3:1e-2")
+        compare(
+            model, "sparse-adam", objective_of("multiclass-nll", None), width=12, sampling=sampling, penalty="n3:1e-2"
+        )
     assert len(steps) == 6

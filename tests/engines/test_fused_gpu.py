@@ -41,7 +41,7 @@ if TRITON and not GPU:
 pytestmark = pytest.mark.skipif(not TRITON, reason="needs triton: pip install -e '.[kernels]'")
 needs_gpu = pytest.mark.skipif(not GPU, reason="needs an NVIDIA GPU")
 ENTITIES, RELATIONS, ROWS = 7, 2, 4
-OPTIMIZERS = ("adam", "row-adam", "row-adagrad")
+OPTIMIZERS = ("adam", "sparse-adam", "sparse-adagrad")
 NONLINEARITIES = ("softplus", "linear", "sigmoid", "tanh", "shifted-softplus:4")
 
 
@@ -226,7 +226,7 @@ def test_pools_of_more_entities_than_a_block_match_the_reference(model: str, mon
 @pytest.mark.parametrize("model", ["complex", "transe"])
 def test_entities_with_very_many_entries_match_the_reference(model: str) -> None:
     """Two entities and two relations for all entries: segments much longer than a chunk."""
-    assert_alike(Case(model=model, dim=2, entities=2, rows=20, count=20, steps=1, optimizer="row-adam"))
+    assert_alike(Case(model=model, dim=2, entities=2, rows=20, count=20, steps=1, optimizer="sparse-adam"))
 
 
 @pytest.mark.parametrize("kind", ["per-triple", "all"])
@@ -265,7 +265,7 @@ def test_large_scores_stay_finite(scale: float) -> None:
     for loss in ("multiclass-nll", "nll"):
         results = []
         for kind in (AutogradEngine, FusedGpuEngine):
-            case = Case(loss=loss, rows=2, optimizer="row-adagrad")
+            case = Case(loss=loss, rows=2, optimizer="sparse-adagrad")
             tables, batch = {name: table * scale for name, table in case.tables().items()}, case.batch(0)
             found = case.engine(kind, tables).step(Step(batch, case.sampler()(batch, (0, 0, 0)), case.objective(), 0.3))
             results.append((float(found), tables["entity"]))

@@ -19,8 +19,8 @@ WHOLE: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
 }
 LAZY: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "row-adam": torch.optim.SparseAdam,
-    "row-adagrad": torch.optim.Adagrad,
+    "sparse-adam": torch.optim.SparseAdam,
+    "sparse-adagrad": torch.optim.Adagrad,
 }
 # Entities met in each step: a row may rest for a while, come back, or never appear (row 5).
 MET = [[0, 1], [1, 2, 4], [3], [0, 3], [1], [0, 1, 2, 3, 4]]
@@ -87,7 +87,7 @@ def test_row_optimizers_match_torch_with_sparse_gradients(name: str) -> None:
 
 def test_row_adam_with_every_row_is_adam() -> None:
     tables, copies = first_tables(), first_tables()
-    ours, theirs = make_optimizer("row-adam", tables, 0.05), torch.optim.Adam(list(copies.values()), lr=0.05)
+    ours, theirs = make_optimizer("sparse-adam", tables, 0.05), torch.optim.Adam(list(copies.values()), lr=0.05)
     for step in range(STEPS):
         ours.update(whole_gradients(step))
         for table, (_, gradient) in whole_gradients(step).items():
@@ -156,7 +156,7 @@ def test_state_is_flat_and_named_by_table() -> None:
     adam.update(whole_gradients(0))
     parts = {f"{table}.{part}" for table in SHAPES for part in ("step", "exp_avg", "exp_avg_sq")}
     assert set(adam.state()) == parts
-    assert set(make_optimizer("row-adagrad", first_tables(), 0.1).state()) == {
+    assert set(make_optimizer("sparse-adagrad", first_tables(), 0.1).state()) == {
         "entity.sum",
         "relation.sum",
         "all.steps",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -58,21 +60,36 @@ def run_folders(served_graph, tmp_path_factory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="session")
-def state(run_folders):
-    from focuse.explorer.explorer import Explorer
-    from focuse.explorer.state import State
+def service(run_folders):
+    from focuse.explorer.service import Explorer, Service
 
-    first, second = (Explorer(focuse.load(folder), folder.name) for folder in run_folders)
-    made = State(first, second)
-    for future in made._warming:
+    made = Service([Explorer(focuse.load(folder), folder.name) for folder in run_folders])
+    for future in made.warming:
         future.result(60)
     return made
 
 
 @pytest.fixture(scope="session")
-def client(state):
+def client(service):
     from starlette.testclient import TestClient
 
     from focuse.explorer.app import make_app
 
-    return TestClient(make_app(state), base_url="http://127.0.0.1", raise_server_exceptions=False)
+    return TestClient(make_app(service), base_url="http://127.0.0.1", raise_server_exceptions=False)
+
+
+@pytest.fixture(scope="session")
+def start_server():
+    """Start an application as the command does, in a thread; the context's value is its address."""
+    from focuse.explorer.server import address, listen, make_server
+
+    @contextmanager
+    def started(app):
+        listener, server = listen("127.0.0.1", 0), make_server(app)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        yield address(listener, "127.0.0.1")
+        server.should_exit = True
+        thread.join(10)
+
+    return started

@@ -17,13 +17,13 @@ def test_random_requests_are_answered_correctly() -> None:
 
 def test_checks_detect_wrong_answers() -> None:
     """The checks can fail: a 500, bytes that are no JSON, a fact that the graph has not."""
-    state = fuzz.explorer()[1]
+    service = fuzz.explorer()[1]
     scope = {"method": "GET", "path": "/api/facts"}
     headers = {b"x-content-type-options": b"nosniff", b"content-type": b"application/json"}
     invented = json.dumps({"facts": [{"head": "a", "relation": "b", "tail": "c"}]}).encode()
     for status, text in ((500, b"{}"), (200, b"NaN"), (200, invented), (422, b'{"error": "two\\nlines", "hint": ""}')):
         with pytest.raises(AssertionError):
-            fuzz.check(scope, status, headers, text, state)
+            fuzz.check(scope, status, headers, text, service)
 
 
 def test_field_with_a_line_end_is_reported_in_one_line(client) -> None:
@@ -35,7 +35,7 @@ def test_field_with_a_line_end_is_reported_in_one_line(client) -> None:
     assert len(long.json()["error"]) <= 500
 
 
-def test_exact_name_comes_first(client, state) -> None:
+def test_exact_name_comes_first(client, service) -> None:
     """Before others that read alike: spaces and capitals are part of a name."""
     found = client.get("/api/entities", params={"q": "skill 1", "limit": 1}).json()["entities"]
     assert [one["name"] for one in found] == ["skill 1"]

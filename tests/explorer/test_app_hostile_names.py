@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from urllib.parse import quote
 
@@ -50,26 +49,15 @@ def run() -> focuse.api.Run:
 
 
 @pytest.fixture(scope="module")
-def url(run):
-    import uvicorn
-
+def url(run, start_server):
     from focuse.explorer.app import make_app
-    from focuse.explorer.connections import Door
-    from focuse.explorer.explorer import Explorer
-    from focuse.explorer.limits import Limits
-    from focuse.explorer.server import address, configuration, listen
-    from focuse.explorer.state import State
+    from focuse.explorer.service import Explorer, Service
 
-    state = State(Explorer(run, TITLE), Explorer(run, "{{title}}"))
-    for future in state._warming:
+    service = Service([Explorer(run, TITLE), Explorer(run, "{{title}}")])
+    for future in service.warming:
         future.result(60)
-    listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(configuration(make_app(state), Door(Limits())))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    yield address(listener, "127.0.0.1")
-    server.should_exit = True
-    thread.join(10)
+    with start_server(make_app(service)) as url:
+        yield url
 
 
 @pytest.fixture
@@ -133,14 +121,11 @@ def test_form_submits_the_exact_name(visit, name) -> None:
     assert first == name
 
 
-def test_saved_pages_and_pictures_run_no_code(browser, run, tmp_path: Path) -> None:
-    """The report, an explanation's page, and its picture opened by itself, where scripts could run."""
-    from focuse.report.explanation import explanation_page
+def test_saved_pages_run_no_code(browser, run, tmp_path: Path) -> None:
+    from focuse.report.page import write_explanation
 
     found = run.explain(NAMES[0], RELATIONS[2], NAMES[4])
-    pages = [run.report(tmp_path / "report.html", map="pca"), tmp_path / "why.html", tmp_path / "why.svg"]
-    pages[1].write_text(explanation_page(found), encoding="utf-8")
-    pages[2].write_text(found.svg(), encoding="utf-8")
+    pages = [run.report(tmp_path / "report.html", projection="pca"), write_explanation(found, tmp_path / "why.html")]
     for page in pages:
         browser.get(page.as_uri())
         assert browser.execute_script("return window.bad") is None, page

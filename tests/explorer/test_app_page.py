@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -14,20 +13,12 @@ ENTITY = "Person 3"
 
 
 @pytest.fixture(scope="module")
-def url(state):
+def url(service, start_server):
     """One server in a thread for all of these."""
-    import uvicorn
-
     from focuse.explorer.app import make_app
-    from focuse.explorer.server import address, listen
 
-    listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(make_app(state), log_level="warning", ws="none", lifespan="off"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    yield address(listener, "127.0.0.1")
-    server.should_exit = True
-    thread.join(10)
+    with start_server(make_app(service)) as url:
+        yield url
 
 
 @pytest.fixture
@@ -77,7 +68,7 @@ def test_search_works_by_keyboard_and_back_button_returns(visit) -> None:
     visit.wait(lambda: visit.heading() == "first")
 
 
-def test_graph_view_links_to_other_entities(visit, state) -> None:
+def test_graph_view_links_to_other_entities(visit, service) -> None:
     visit.open(f"#/entity/{quote(ENTITY)}")
     nodes = visit.all("a.node")
     assert len(nodes) >= 8
@@ -116,13 +107,15 @@ def test_graph_view_can_be_expanded(visit) -> None:
     assert visit.heading() == ENTITY
 
 
-def test_missing_links_are_shown_with_explanations(visit, state) -> None:
+def test_missing_links_are_shown_with_explanations(visit, service) -> None:
     from selenium.webdriver.common.keys import Keys
+
+    from focuse.explorer.schemas import MissingQuery
 
     visit.open(f"#/entity/{quote(ENTITY)}")
     shown = [link.text for link in visit.all("#missing .name")]
-    expected = state.first.missing(ENTITY, None, "both", 20)
-    assert shown == [link.tail if link.direction == "out" else link.head for link in expected]
+    expected = service.first.missing(MissingQuery(entity=ENTITY))
+    assert shown == [link.tail if link.head == ENTITY else link.head for link in expected]
     assert len(visit.all("#missing .range")) == len(shown)
     assert len({bar.rect["x"] for bar in visit.all("#missing .bar")}) == 1
     for ends in (one.text.split(" – ") for one in visit.all("#missing .weight small")):
@@ -140,7 +133,7 @@ def test_missing_links_are_shown_with_explanations(visit, state) -> None:
     visit.wait(lambda: not visit.all("#panel[open]"))
 
 
-def test_questions_can_be_asked_and_compared(visit, state) -> None:
+def test_questions_can_be_asked_and_compared(visit, service) -> None:
     from selenium.webdriver.common.keys import Keys
 
     visit.open("#/ask")
@@ -151,7 +144,7 @@ def test_questions_can_be_asked_and_compared(visit, state) -> None:
     visit.script("document.querySelector('form.ask select').value = 'has skill'")
     visit.one("form.ask .primary").click()
     visit.wait(lambda: len(visit.all("#answers tbody tr")) == 10)
-    best = state.first.run.predict(head=ENTITY, relation="has skill", top=1)[0].tail
+    best = service.first.run.predict(head=ENTITY, relation="has skill", top=1)[0].tail
     assert visit.all("#answers tbody tr")[0].find_elements("css selector", ".name")[1].text == best
     visit.open(f"#/compare?head={quote(ENTITY)}&relation=has+skill&top=6")
     assert len(visit.all(".side")) == 2
@@ -160,24 +153,24 @@ def test_questions_can_be_asked_and_compared(visit, state) -> None:
     assert "MRR" in visit.one(".side").text
 
 
-def test_names_of_the_second_run_do_not_link_into_the_first(visit, state, monkeypatch) -> None:
+def test_names_of_the_second_run_do_not_link_into_the_first(visit, service, monkeypatch) -> None:
     from focuse.explorer.schemas import Metrics, Problem, Side
 
     near = Problem(error="the graph has no entity", hint="did you mean elsewhere?", nearest=["elsewhere"])
     side = Side(run="second", model="m", metrics=Metrics(source="none", figures={}), links=[], problem=near)
-    monkeypatch.setattr(state.second, "side", lambda asked: side)
+    monkeypatch.setattr(service.second, "side", lambda asked: side)
     visit.open(f"#/compare?head={quote(ENTITY)}&relation=has+skill")
     assert "did you mean elsewhere?" in visit.one(".side .problem").text
     assert not visit.all(".side .problem a")
 
 
-def test_table_can_be_downloaded(visit, state) -> None:
+def test_table_can_be_downloaded(visit, service) -> None:
     visit.open(f"#/entity/{quote(ENTITY)}")
-    visit.one("#facts a[data-format=csv]").click()
+    visit.one("#facts button[data-format=csv]").click()
     target = visit.browser.downloads / "focuse-facts-Person-3.csv"
     visit.wait(target.exists)
     assert len(target.read_text(encoding="utf-8").splitlines()) == 1 + int(
-        state.first.edges.degree[state.first.entity(ENTITY)]
+        service.first.edges.degree[service.first.entity(ENTITY)]
     )
 
 

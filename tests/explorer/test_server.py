@@ -62,13 +62,23 @@ def test_printed_address_can_be_opened() -> None:
         assert address(listener, "::1").startswith("http://[::1]:")
 
 
+def test_timeout_must_be_positive(run_folders) -> None:
+    with pytest.raises(FocuseError, match="--timeout 0: give a positive number of seconds"):
+        serve(run_folders[0], timeout=0)
+
+
 def test_public_address_gives_a_warning(monkeypatch, run_folders) -> None:
     import uvicorn
+    from typer.testing import CliRunner
 
+    from focuse.cli.main import app
+
+    before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
-    told = []
-    serve(run_folders[0], host="0.0.0.0", port=0, told=told.append)
-    assert "no password" in told[0].warning
+    done = CliRunner().invoke(app, ["serve", str(run_folders[0]), "--host", "0.0.0.0", "--port", "0", "--json"])
+    signal.signal(signal.SIGTERM, before)
+    assert "warning: there is no password" in done.stderr
+    assert "no password" in json.loads(done.stdout)["warning"]
 
 
 def test_missing_fastapi_names_the_extra_to_install(monkeypatch, run_folders) -> None:

@@ -71,8 +71,8 @@ KEYWORDS = {
 # Values that a rename may touch, by the word of their keyword; a value that is not listed is passed on as it is.
 VALUES: dict[str, dict[str, Any]] = {
     "engine": {
-        "autograd": "reference",
-        "fused": "fused",
+        "autograd": "torch",
+        "fused": "native",
         "automatic": "auto",
         "partitioned": "partitioned",
         "sharded": "sharded:plain",
@@ -95,7 +95,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "loss_reduction": {"sum": "sum", "mean": "mean"},
     "regularizer": {"none": "none", "l1": "l1:1e-3", "l2": "l2:1e-2", "l3": "l3:1e-2", "n3": "n3:1e-2"},
     "regularizer_scope": {"tables": "tables", "touched-rows": "touched", "rows-of-triples": "rows"},
-    "optimizer": {"adam": "adam", "row-adam": "row-adam", "row-adagrad": "row-adagrad"},
+    "optimizer": {"adam": "adam", "row-adam": "sparse-adam", "row-adagrad": "sparse-adagrad"},
     "negative_weights": {"weak": "low", "false": "known-negative"},
     "zero_weights": {"weak": "low", "negatives": "known-negative"},
     "semi_supervised_pool": {"early": "pool:start=1,wait=1,growth=0.3,size=500"},
@@ -199,13 +199,13 @@ def predictions(run: focuse.Run, head: str, relation: str, top: int) -> list[dic
 
 
 def explanation(run: focuse.Run, head: str, relation: str, tail: str, rules: Path) -> dict[str, Any]:
-    """Return what a predicted triple rests on: facts with the change of the score without them, and facts like it."""
+    """Return the triples that support or oppose a prediction, with the change of its score, and similar triples."""
     found = run.explain(head, relation, tail, top=3, rules=rules)
     return {
-        "rank": found.asked.rank,
-        "score": found.asked.score,
+        "rank": found.prediction.rank,
+        "score": found.prediction.score,
         "for": [[one.head, one.relation, one.tail, one.change] for one in found.supporting],
-        "against": [[one.head, one.relation, one.tail, one.change] for one in found.against],
+        "against": [[one.head, one.relation, one.tail, one.change] for one in found.opposing],
         "similar": [[one.head, one.relation, one.tail, one.similarity] for one in found.similar],
         "rules": [[one.confidence, one.body, one.implied] for one in found.rules],
     }

@@ -30,7 +30,7 @@ def nothing_of(graph: Graph) -> Graph:
 
 @pytest.fixture(scope="module")
 def parts() -> tuple[Graph, ValidationParts, Graph]:
-    splits = split(planted(6000), valid=0.3, test=0.2, seed=1)
+    splits = split(planted(6000), valid_fraction=0.3, test_fraction=0.2, seed=1)
     return splits.train, split_validation(splits.valid, 0.5, 1), splits.test
 
 

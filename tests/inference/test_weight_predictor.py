@@ -184,7 +184,7 @@ class TestWeightEvaluation:
         run.folder = None  # what other tests read stays as it was
 
     def test_invalid_coverage_and_negatives_are_refused(self, run: focuse.Run) -> None:
-        for ask in (run.weigh, lambda **options: run.predict_weights(TRIPLES, **options)):
+        for ask in (run.evaluate_weights, lambda **options: run.predict_weights(TRIPLES, **options)):
             with pytest.raises(FocuseError, match="coverage 2"):
                 ask(coverage=2)
         with pytest.raises(FocuseError, match="no triple of weight 0"):

@@ -35,6 +35,7 @@ from focuse.objective.negatives import corrupt_graph
 QUICK = {
     "dim": 8,
     "epochs": 4,
+    "weight_mode": "focuse",
     "beta_decay_epochs": 3,
     "lr": 1e-2,
     "num_negatives": 5,
@@ -505,7 +506,7 @@ class TestWithoutValidation:
 
     def test_weight_evaluation_without_validation_is_refused(self, bare: focuse.Run, tmp_path: Path) -> None:
         bare.save(tmp_path / "run")
-        for ask in (bare.weigh, bare.calibrate, focuse.load(tmp_path / "run").weigh):
+        for ask in (bare.evaluate_weights, bare.calibrate, focuse.load(tmp_path / "run").evaluate_weights):
             with pytest.raises(FocuseError) as error:
                 ask()
             assert str(error.value).startswith("the run has no validation triples to calibrate on; train with some")

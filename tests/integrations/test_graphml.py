@@ -100,8 +100,8 @@ def page(tmp_path: Path):
 def test_missing_weights_are_refused_filled_or_dropped(page) -> None:
     with pytest.raises(FocuseError, match=r"x\.graphml, row 2: the weight is empty"):
         read(page())
-    assert read(page(), missing=2).weight.tolist() == [0.5, 2.0]
-    dropped = read(page(), missing="drop")
+    assert read(page(), missing_weight=2).weight.tolist() == [0.5, 2.0]
+    dropped = read(page(), missing_weight="drop")
     assert dropped.weight.tolist() == [0.5]
     assert dropped.notes[0].endswith("1 edge without a weight left out")
     assert read(page(usual="<default>7</default>")).weight.tolist() == [0.5, 7.0]

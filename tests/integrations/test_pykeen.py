@@ -302,7 +302,7 @@ def test_missing_parts_of_the_setup_are_reported() -> None:
 def test_high_weight_triples_gain_in_pykeens_pipeline() -> None:
     """ΔMRR by PyKEEN's evaluator: the heaviest tenth of test rises further above the lightest than without weights."""
     graph = careers()
-    parts = split(graph.select(np.isin(graph.relation, [0, 1])), valid=0.0, test=0.15)
+    parts = split(graph.select(np.isin(graph.relation, [0, 1])), valid_fraction=0.0, test_fraction=0.15)
     train, held = _rows(parts.train), _rows(parts.test)
     held.sort(key=lambda row: row[3])
     size = len(held) // 10

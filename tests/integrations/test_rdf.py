@@ -109,11 +109,11 @@ def test_triples_without_a_weight_among_weighted_ones(turtle) -> None:
     text = ":a :p :b {| :w 0.5 |} . :b :p :c . :c a :Thing ."
     with pytest.raises(FocuseError, match=r"2 of 3 facts have no weight, such as \(http://e/b http://e/p http://e/c\)"):
         turtle(text)
-    assert turtle(text, missing="drop") == [("a", "p", "b", 0.5)]
+    assert turtle(text, missing_weight="drop") == [("a", "p", "b", 0.5)]
     assert turtle.graph.notes[-1].endswith("2 facts without a weight left out")
-    assert [row[3] for row in turtle(text, missing=1)] == [0.5, 1.0, 1.0]
+    assert [row[3] for row in turtle(text, missing_weight=1)] == [0.5, 1.0, 1.0]
     with pytest.raises(FocuseError, match="missing 'some': give a number"):
-        turtle(text, missing="some")
+        turtle(text, missing_weight="some")
 
 
 def test_statements_that_are_no_edges_are_counted(turtle) -> None:
@@ -357,7 +357,7 @@ def test_names_and_weights_are_read_back(suffix: str, rows, base: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"graph{suffix}"
         graph.write(path, base)
-        back = read(path, base=base)
+        back = read(path, base_iri=base)
     assert back.to_arrow().to_pydict() == graph.to_arrow().to_pydict()
     assert back.entities == graph.entities
 

@@ -109,45 +109,45 @@ def rows_of(graph: Graph) -> list[tuple[object, ...]]:
 
 
 def test_the_edges_of_a_query(url: str) -> None:
-    graph = read(url, query=EDGES)
+    graph = read(url, sql=EDGES)
     assert rows_of(graph) == ROWS
     assert graph.weighted
     assert graph.to_arrow().equals(read(ROWS).to_arrow())
 
 
 def test_a_query_in_the_url(url: str) -> None:
-    assert rows_of(read(f"{url}?query={quote(EDGES)}", query="SELECT 1")) == ROWS
+    assert rows_of(read(f"{url}?sql={quote(EDGES)}", sql="SELECT 1")) == ROWS
 
 
 def test_columns_by_heading_by_number_and_in_any_order(url: str) -> None:
     query = "SELECT weight, tail, relation, head, place FROM edges ORDER BY place;"
-    assert rows_of(read(url, query=query, columns=["head", "relation", "tail", "weight"])) == ROWS
-    assert rows_of(read(url, query=query, columns=[4, 3, 2, 1])) == ROWS
-    both = read(url, query=query, weights=["weight", "place"])
+    assert rows_of(read(url, sql=query, columns=["head", "relation", "tail", "weight"])) == ROWS
+    assert rows_of(read(url, sql=query, columns=[4, 3, 2, 1])) == ROWS
+    both = read(url, sql=query, weights=["weight", "place"])
     assert both.columns is not None
     assert both.columns.names == ("weight", "place")
     assert both.columns.values[:, 1].tolist() == [1, 2, 3]
-    assert not read(url, query="SELECT head, relation, tail FROM edges").weighted
+    assert not read(url, sql="SELECT head, relation, tail FROM edges").weighted
 
 
 def test_rows_come_in_batches(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("focuse.integrations.sql.BATCH_ROWS", 1)
-    assert rows_of(read(url, query=EDGES)) == ROWS
+    assert rows_of(read(url, sql=EDGES)) == ROWS
     odd = (
         "SELECT head, relation, tail, CASE WHEN place = 3 THEN NULL ELSE weight END AS weight FROM edges ORDER BY place"
     )
     with pytest.raises(FocuseError, match=r"row 3: the weight is empty; give it a number"):
-        read(url, query=odd)
+        read(url, sql=odd)
     odd = "SELECT head, relation, CASE WHEN place = 2 THEN NULL ELSE tail END AS tail, weight FROM edges ORDER BY place"
     with pytest.raises(FocuseError, match=r"row 2: the tail is empty"):
-        read(url, query=odd)
+        read(url, sql=odd)
 
 
 def test_weights_of_other_number_types_are_read(url: str) -> None:
     for number in ("CAST(place AS DECIMAL(9, 3))", "place", "CAST(place AS TEXT)"):
-        graph = read(url, query=f"SELECT head, relation, tail, {number} AS weight FROM edges ORDER BY place")
+        graph = read(url, sql=f"SELECT head, relation, tail, {number} AS weight FROM edges ORDER BY place")
         assert graph.weight.tolist() == [1.0, 2.0, 3.0]
-    assert list(read(url, query="SELECT place AS head, relation, tail FROM edges ORDER BY place").entities)[:3] == [
+    assert list(read(url, sql="SELECT place AS head, relation, tail FROM edges ORDER BY place").entities)[:3] == [
         "1",
         "2",
         "3",
@@ -157,10 +157,10 @@ def test_weights_of_other_number_types_are_read(url: str) -> None:
 def test_missing_weights_of_several_columns_are_kept(url: str) -> None:
     number = "CASE WHEN place = 2 THEN NULL ELSE weight END AS w"
     some = f"SELECT head, relation, tail, {number}, place FROM edges ORDER BY place"
-    assert read(url, query=some, weights=["w", "place"]).column("w").weight.tolist() == [0.1, -2.5]
+    assert read(url, sql=some, weights=["w", "place"]).column("w").weight.tolist() == [0.1, -2.5]
     none = some.replace("place FROM", "CASE WHEN place = 2 THEN NULL ELSE 1 END AS v FROM")
     with pytest.raises(FocuseError, match=r"row 2: all its weights are missing"):
-        read(url, query=none, weights=["w", "v"])
+        read(url, sql=none, weights=["w", "v"])
 
 
 @pytest.mark.parametrize(
@@ -170,12 +170,12 @@ def test_missing_weights_of_several_columns_are_kept(url: str) -> None:
         ("SELEC", "syntax"),
         ("SELECT head, relation, tail, weight FROM edges WHERE place > 9", "no rows"),
         ("SELECT head FROM edges", "1 columns"),
-        ("", r"which rows\? give a query \(--query"),
+        ("", r"which rows\? give a query \(--sql"),
     ],
 )
 def test_faulty_queries_are_reported_in_one_line_without_secrets(url: str, query: str, message: str) -> None:
     with pytest.raises(FocuseError, match=f"(?i){message}") as caught:
-        read(url, query=query)
+        read(url, sql=query)
     assert "\n" not in str(caught.value)
     assert "s3cret" not in str(caught.value)
     assert str(caught.value).startswith(parse_url(url).shown)
@@ -192,8 +192,8 @@ def test_faulty_queries_are_reported_in_one_line_without_secrets(url: str, query
 )
 def test_queries_cannot_change_the_database(url: str, change: str) -> None:
     with pytest.raises(FocuseError):
-        read(url, query=change)
-    assert rows_of(read(url, query=EDGES)) == ROWS
+        read(url, sql=change)
+    assert rows_of(read(url, sql=EDGES)) == ROWS
 
 
 @pytest.mark.parametrize(
@@ -212,17 +212,17 @@ def test_no_query_can_create_a_file(
     url = request.getfixturevalue(kind)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FocuseError):
-        read(url, query=change)
+        read(url, sql=change)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_function_that_writes_is_refused_by_postgresql(postgresql: str) -> None:
     with pytest.raises(FocuseError, match="read-only transaction"):
-        read(postgresql, query="SELECT nextval('counter') AS head, 'r' AS relation, 't' AS tail")
+        read(postgresql, sql="SELECT nextval('counter') AS head, 'r' AS relation, 't' AS tail")
 
 
 def test_the_password_is_never_shown(postgresql: str, tmp_path: Path, command) -> None:
-    graph = read(postgresql, query=EDGES)
+    graph = read(postgresql, sql=EDGES)
     assert graph.source.startswith("postgresql://ann@127.0.0.1:")
     run = focuse.train(
         graph,
@@ -235,9 +235,9 @@ def test_the_password_is_never_shown(postgresql: str, tmp_path: Path, command) -
         weight_mode="none",
     )
     assert run.graph.source == graph.source
-    done = command("describe", postgresql, "--query", EDGES, check=True)
+    done = command("describe", postgresql, "--sql", EDGES, check=True)
     wrong = postgresql.replace(quote(PASSWORD, safe=""), "wr0ng%40")
-    failed = command("describe", wrong, "--query", EDGES)
+    failed = command("describe", wrong, "--sql", EDGES)
     assert failed.returncode == 2
     assert "authentication failed" in failed.stderr
     written = b"".join(path.read_bytes() for path in (tmp_path / "run").iterdir())
@@ -251,10 +251,10 @@ def test_the_password_may_come_from_the_environment(postgresql: str, monkeypatch
     bare = postgresql.replace(f":{quote(PASSWORD, safe='')}@", "@")
     assert "s3cret" not in bare
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
-    assert rows_of(read(bare, query=EDGES)) == ROWS
+    assert rows_of(read(bare, sql=EDGES)) == ROWS
     monkeypatch.setenv("PGPASSWORD", "other")
     with pytest.raises(FocuseError, match="authentication failed"):
-        read(bare, query=EDGES)
+        read(bare, sql=EDGES)
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_the_password_may_come_from_the_environment(postgresql: str, monkeypatch
         ("postgresql://host:1/db?user=ann&password=secret@p@ss", "postgresql://host:1/db"),
         ("postgresql://ann:secret@host/db?options=a@b", "postgresql://ann@host/db"),
         ("postgresql://ann:se?cret@host/db", "postgresql://ann@host/db"),
-        ("sqlite:///graph.db?query=SELECT%20'a@b'", "sqlite:///graph.db"),
+        ("sqlite:///graph.db?sql=SELECT%20'a@b'", "sqlite:///graph.db"),
     ],
 )
 def test_connection_strings_are_shown_without_secrets(url: str, shown: str) -> None:
@@ -279,35 +279,35 @@ def test_connection_strings_are_shown_without_secrets(url: str, shown: str) -> N
 def test_unreachable_server_is_reported_without_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("psycopg")
     with pytest.raises(FocuseError, match=r"postgresql://ann@127\.0\.0\.1:\d+/db: .*refused") as caught:
-        read(f"postgresql://ann:hidden@127.0.0.1:{free_port()}/db", query=EDGES)
+        read(f"postgresql://ann:hidden@127.0.0.1:{free_port()}/db", sql=EDGES)
     assert "hidden" not in str(caught.value)
     with pytest.raises(FocuseError) as caught:  # libpq quotes what it cannot decode
-        read("postgresql://ann:hid%zzden@127.0.0.1/db", query=EDGES)
+        read("postgresql://ann:hid%zzden@127.0.0.1/db", sql=EDGES)
     assert "hid" not in str(caught.value)
 
 
 @pytest.mark.parametrize("scheme", ["mysql", "postgresql+psycopg", "https"])
 def test_other_databases_are_refused_without_showing_the_password(scheme: str) -> None:
     with pytest.raises(FocuseError, match=r"cannot read .*; give a file, or sqlite:///") as caught:
-        read(f"{scheme}://ann:hidden@127.0.0.1/db", query=EDGES)
+        read(f"{scheme}://ann:hidden@127.0.0.1/db", sql=EDGES)
     assert "hidden" not in str(caught.value)
 
 
 def test_scheme_may_be_in_capitals(sqlite: str, postgresql: str) -> None:
     for url in (sqlite, postgresql):
         scheme, _, rest = url.partition("://")
-        assert rows_of(read(f"{scheme.upper()}://{rest}", query=EDGES)) == ROWS
+        assert rows_of(read(f"{scheme.upper()}://{rest}", sql=EDGES)) == ROWS
 
 
 def test_missing_database_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("a\tr\tb\n" * 99, encoding="utf-8")
     for scheme in ("sqlite", "duckdb"):
         with pytest.raises(FocuseError, match=r"there is no file absent\.db; three slashes lead from here"):
-            read(f"{scheme}:///absent.db", query=EDGES)
+            read(f"{scheme}:///absent.db", sql=EDGES)
         with pytest.raises(FocuseError, match="no file; write"):
-            read(f"{scheme}://graph.db", query=EDGES)
+            read(f"{scheme}://graph.db", sql=EDGES)
         with pytest.raises(FocuseError, match=r"text\.db: .*not a"):
-            read(f"{scheme}:///{tmp_path}/text.db", query=EDGES)
+            read(f"{scheme}:///{tmp_path}/text.db", sql=EDGES)
 
 
 def test_a_database_is_read_again_every_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,11 +317,11 @@ def test_a_database_is_read_again_every_time(tmp_path: Path, monkeypatch: pytest
     with sqlite3.connect(tmp_path / "x.db") as connection:
         make_table(connection.execute)
     url = f"sqlite:///{tmp_path}/x.db"
-    assert len(read(url, query=EDGES)) == 3
+    assert len(read(url, sql=EDGES)) == 3
     with sqlite3.connect(tmp_path / "x.db") as connection:
         connection.execute("DELETE FROM edges WHERE place = 2")
     connection.close()
-    assert len(read(url, query=EDGES)) == 2
+    assert len(read(url, sql=EDGES)) == 2
     assert not (tmp_path / "cache").exists()
 
 
@@ -329,7 +329,7 @@ def test_a_database_is_read_again_every_time(tmp_path: Path, monkeypatch: pytest
 def test_missing_library_names_the_extra_to_install(module: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(FocuseError, match=r"pip install 'focuse\[sql\]'"):
-        read(url, query=EDGES)
+        read(url, sql=EDGES)
 
 
 @pytest.mark.parametrize("query", ["SELEC head", "SELECT head FROM nowhere", "SELECT nothing FROM edges"])
@@ -337,7 +337,7 @@ def test_a_wrong_query_comes_with_advice(url: str, query: str) -> None:
     with pytest.raises(
         FocuseError, match="correct the query, which should return rows like SELECT head, relation, tail"
     ):
-        read(url, query=query)
+        read(url, sql=query)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
@@ -347,9 +347,9 @@ def test_the_path_of_a_database_file_comes_with_advice(kind: str, request, comma
     done = command("describe", path)
     assert done.returncode == 2
     named = {"sqlite": "an SQLite", "duckdb": "a DuckDB"}[kind]
-    advice = f'read it as {url.replace(" ", "%20")} --query "SELECT head, relation, tail, weight FROM …"'
+    advice = f'read it as {url.replace(" ", "%20")} --sql "SELECT head, relation, tail, weight FROM …"'
     assert done.stderr == f"focuse: {path}: {named} database; {advice}\n"
-    assert len(read(url.replace(" ", "%20"), query=EDGES)) == 3
+    assert len(read(url.replace(" ", "%20"), sql=EDGES)) == 3
 
 
 @pytest.mark.parametrize("name", ["a?mode=rwc.db", "b#c.db", "c%41.db", "d';DROP TABLE edges;--.db", "é ü.db"])
@@ -361,7 +361,7 @@ def test_the_file_name_is_not_parsed_as_parameters(name: str, tmp_path: Path) ->
         connection.execute("INSERT INTO edges VALUES ('a', 'r', 'b', 1)")
         connection.commit()
     before = sorted(tmp_path.iterdir())
-    assert len(read(f"sqlite:///{quote(str(path))}", query="SELECT * FROM edges")) == 1
+    assert len(read(f"sqlite:///{quote(str(path))}", sql="SELECT * FROM edges")) == 1
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -376,11 +376,11 @@ def test_a_damaged_database_is_an_error_of_one_line(tmp_path: Path) -> None:
     for old, new in ((b"edges", b"edg\xe8s"), (b"weight)", b"weigh\xa8"), (b"CREATE", b"CRE\xffTE")):
         path.write_bytes(whole.replace(old, new))
         with pytest.raises(FocuseError) as caught:
-            read(f"sqlite:///{path}", query="SELECT head, relation, tail, weight FROM edges")
+            read(f"sqlite:///{path}", sql="SELECT head, relation, tail, weight FROM edges")
         assert str(caught.value).isprintable()
 
 
 def test_a_value_of_a_gigabyte_is_refused(sqlite: str) -> None:
     """As a damaged file may state it; SQLite would otherwise ask for that much memory."""
     with pytest.raises(FocuseError, match="too big"):
-        focuse.read(sqlite, query="SELECT 'a', 'r', hex(zeroblob(400000000)), 1")
+        focuse.read(sqlite, sql="SELECT 'a', 'r', hex(zeroblob(400000000)), 1")

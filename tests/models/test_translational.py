@@ -116,16 +116,16 @@ def test_gtranse_weights_change_the_result(small: Graph) -> None:
 
 @pytest.mark.parametrize("model", ["transe", "complex"])
 def test_gtranse_loss_can_be_used_by_other_models(small: Graph, model: str) -> None:
-    run = focuse.train(small, model=model, loss="confidence-margin:2", dim=8, epochs=2, lr=1e-2, progress=False)
+    run = focuse.train(
+        small, model=model, loss="confidence-margin:2", weight_mode="none", dim=8, epochs=2, lr=1e-2, progress=False
+    )
     assert run.settings.weight_mode == "none"
     assert run.history[-1]["loss"] < run.history[0]["loss"]
 
 
 @pytest.mark.parametrize("weight_mode", ["soft-labels", "focuse"])
 def test_gtranse_loss_refuses_focus(weight_mode: str) -> None:
-    with pytest.raises(
-        FocuseError, match="model 'gtranse' uses the weights in its loss and requires weight_mode 'none'"
-    ):
+    with pytest.raises(FocuseError, match="loss 'confidence-margin' uses the weights itself and requires weight_mode"):
         Config.from_kwargs(model="gtranse", weight_mode=weight_mode)
     found = Config.from_kwargs(model="gtranse", weight_mode=weight_mode, loss="multiclass-nll")
     assert (found.weight_mode, found.loss) == (weight_mode, "multiclass-nll")

@@ -224,7 +224,7 @@ def test_wrong_shift_is_an_error(text: str) -> None:
     with pytest.raises(FocuseError, match="non-linearity"):
         FocusELayer(text)
     with pytest.raises(FocuseError, match="non-linearity"):
-        Config.from_kwargs(nonlinearity=text)
+        Config.from_kwargs(weight_mode="focuse", nonlinearity=text)
 
 
 class TestSoftLabels:

@@ -304,7 +304,7 @@ def test_both_engines_train_to_the_same_result(
         "filter_negatives": filtered,
     }
     runs = []
-    for engine in ("reference", "fused"):
+    for engine in ("torch", "native"):
         seen.append([])
         runs.append(focuse.train(small, engine=engine, label_exponent=1.0, **asked))
     assert len(seen[-1]) == len(seen[-2]) > 0
@@ -313,7 +313,7 @@ def test_both_engines_train_to_the_same_result(
         assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
     usual = focuse.train(
         small,
-        engine="fused",
+        engine="native",
         label_exponent=1.0,
         **{**asked, "negative_distribution": "uniform", "corrupt_side": "uniform"},
     )
@@ -358,11 +358,11 @@ def test_false_triples_have_negatives(small: focuse.Graph) -> None:
     [
         ("per-triple", "typ", "uniform", "did you mean type"),
         ("per-triple", "uniform", "bernouli", "did you mean bernoulli"),
-        ("shared", "type", "uniform", "requires negative_sampling 'per-triple', as shared negatives"),
-        ("shared", "degree", "bernoulli", "requires negative_sampling 'per-triple', not"),
-        ("all", "type", "uniform", "requires negative_sampling 'per-triple', not 'all'$"),
-        ("all", "degree", "uniform", "requires negative_sampling 'per-triple' or 'shared', not 'all'$"),
-        ("all", "uniform", "bernoulli", "requires negative_sampling 'per-triple', not"),
+        ("shared", "type", "uniform", "requires negative_sampling 'per-triple'"),
+        ("shared", "degree", "bernoulli", "requires negative_sampling 'per-triple'"),
+        ("all", "type", "uniform", "requires negative_sampling 'per-triple'"),
+        ("all", "degree", "uniform", "requires negative_sampling '.*'.* not 'all'$"),
+        ("all", "uniform", "bernoulli", "requires negative_sampling 'per-triple'"),
     ],
 )
 def test_unsupported_combinations_are_errors(sampling: str, corrupt: str, corrupt_side: str, word: str) -> None:

@@ -36,7 +36,7 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def engine_of(kind: type[AutogradEngine], optimizer: str = "row-adam") -> AutogradEngine:
+def engine_of(kind: type[AutogradEngine], optimizer: str = "sparse-adam") -> AutogradEngine:
     random = torch.Generator().manual_seed(8)
     entity, relation = (torch.randn(n, DIM, generator=random) for n in (ENTITIES, RELATIONS))
     tables = {"entity": entity, "relation": relation, "scale": torch.tensor([1.2, -0.3])}

@@ -10,12 +10,13 @@ import pytest
 
 from focuse.api import train
 from focuse.config import Config
-from focuse.paper.demo import SETTINGS, demo, sentences
-from focuse.report.violins import BOTTOM_COLOUR, TOP_COLOUR
+from focuse.paper.demo import MODELS, demo, sentences
+from focuse.report.charts import BOTTOM_COLOR, TOP_COLOR
 
 
 def test_the_settings_are_valid():
-    assert Config.from_kwargs(**SETTINGS).weight_mode == "focuse"
+    modes = [Config.from_kwargs(**settings).weight_mode for settings in MODELS.values()]
+    assert modes == ["none", "focuse", "soft-labels"]
 
 
 def test_command_shows_a_larger_delta_mrr_with_focus(command, tmp_path):
@@ -40,9 +41,11 @@ def test_command_shows_a_larger_delta_mrr_with_focus(command, tmp_path):
     assert len(re.findall(r"<svg\b", text)) == 1  # a panel for each model, in each a violin of top and of bottom
     assert re.findall(r'id="violins-axes_(\d)"', text) == ["1", "2", "3"]
     for panel in re.split(r'id="violins-axes_\d"', text)[1:]:
-        assert f"fill: {TOP_COLOUR}" in panel
-        assert f"fill: {BOTTOM_COLOUR}" in panel
-    assert all(sentence.replace("'", "&#x27;") in text for sentence in data["predictions"])
+        assert "fill: var(--c1)" in panel
+        assert "fill: var(--c2)" in panel
+    svg = (tmp_path / "demo" / "violins.svg").read_text(encoding="utf-8")
+    assert svg.count(f"fill: {TOP_COLOR}") == svg.count(f"fill: {BOTTOM_COLOR}") == 3
+    assert all(sentence.replace("'", "&#39;") in text for sentence in data["predictions"])
     assert not re.search(r"""(src|href)=["']https?:""", text)  # nothing is downloaded
     assert {path.name for path in (tmp_path / "demo").iterdir()} == {"report.html", "violins.svg"}
 

@@ -14,7 +14,7 @@ import focuse
 def page(small: focuse.Graph, tmp_path_factory: Any) -> Path:
     rows = [(r["head"], f"<script>{r['relation']}", r["tail"], r["weight"]) for r in small.to_arrow().to_pylist()]
     run = focuse.train(rows, dim=6, epochs=4, eval_every=2, label_exponent=1.0, progress=False)
-    return run.report(tmp_path_factory.mktemp("page") / "page.html", map="pca")
+    return run.report(tmp_path_factory.mktemp("page") / "page.html", projection="pca")
 
 
 def test_report_works_in_a_browser(browser: Any, page: Path) -> None:
@@ -34,7 +34,7 @@ def test_report_works_in_a_browser(browser: Any, page: Path) -> None:
         assert cells[0] == cells[1][::-1]
         assert sorted(cells[0]) == cells[int(numeric)]  # words first rise, numbers first fall
         assert browser.execute_script("return arguments[0].closest('th').ariaSort", head) in ("ascending", "descending")
-    assert browser.execute_script("return document.querySelectorAll('.code button').length") == 3
+    assert browser.execute_script("return document.querySelectorAll('.code button').length") == 2
     for width in (1200, 390):
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)

@@ -19,8 +19,7 @@ def answers(run: focuse.Run) -> dict[str, Any]:
         for row in range(ASKED)
     ]
     head, relation, tail = rows[0]
-    explanation = run.explain(head, relation, tail, top=3).to_dict()
-    del explanation["words"]  # how it is put may change
+    explanation = with_old_names(run.explain(head, relation, tail, top=3).to_dict())
     return {
         "settings": run.settings.to_dict(),
         "epochs": [row["epoch"] for row in run.history],
@@ -30,6 +29,25 @@ def answers(run: focuse.Run) -> dict[str, Any]:
         "weights": run.predict_weights(rows).to_dict(),
         "explanation": explanation,
     }
+
+
+# Keys of an explanation that have had other names when the answers were stored.
+OLD_NAMES = {
+    "opposing": "against",
+    "own_change": "itself",
+    "scaled_weight": "share",
+    "known_negative": "false",
+    "soft_confidence": "soft",
+    "steps": "facts",
+    "discovery_probability": "chance",
+}
+
+
+def with_old_names(found: Any) -> Any:
+    """Return nested data with the keys that the stored answers have."""
+    if isinstance(found, dict):
+        return {OLD_NAMES.get(key, key): with_old_names(value) for key, value in found.items()}
+    return [with_old_names(one) for one in found] if isinstance(found, list | tuple) else found
 
 
 def differences(found: Any, kept: Any, tolerance: float, at: str = "") -> list[str]:

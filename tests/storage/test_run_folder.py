@@ -30,6 +30,7 @@ from focuse.training.trainer import Trainer
 SETTINGS = {
     "dim": 6,
     "epochs": 8,
+    "weight_mode": "focuse",
     "beta_decay_epochs": 6,
     "batch_size": 64,
     "lr": 1e-2,
@@ -91,7 +92,7 @@ def whole(small, tmp_path_factory):
     """Uninterrupted runs by optimizer; 8 epochs of 8 batches."""
     root, made = tmp_path_factory.mktemp("whole"), {}
 
-    def get(optimizer="row-adagrad"):
+    def get(optimizer="sparse-adagrad"):
         if optimizer not in made:
             made[optimizer] = root / optimizer
             train(small, made[optimizer], optimizer=optimizer)
@@ -104,7 +105,7 @@ class TestResume:
     def test_the_graph_has_enough_batches_for_these_tests(self, whole):
         assert len(focuse.load(whole()).graph) == 480 > 7 * 64
 
-    @pytest.mark.parametrize("optimizer", ["adam", "row-adam", "adagrad", "row-adagrad", "sgd"])
+    @pytest.mark.parametrize("optimizer", ["adam", "sparse-adam", "adagrad", "sparse-adagrad", "sgd"])
     @pytest.mark.parametrize("step", [1, 11, 16])  # first batch, mid-epoch, the last batch of an epoch
     def test_resume_after_interrupt_gives_identical_tables(self, small, tmp_path, whole, listen, optimizer, step):
         recorder = listen(interrupt_at(step, signal.SIGINT))
@@ -652,9 +653,7 @@ def test_the_umask_decides_who_can_read_the_files(small, tmp_path):
     before = os.umask(0o027)
     try:
         numbers = [(name, "size", place) for place, name in enumerate(small.entities.column.to_pylist())]
-        run = train(
-            small, tmp_path / "run", epochs=1, model="literale-distmult", node_attributes=numbers, label_exponent=1
-        )
+        run = train(small, tmp_path / "run", epochs=1, model="literale-distmult", node_attributes=numbers)
         run.predict(head="e1", relation="r1", top=1)
         partitioned = {"engine": "partitioned", "partitions": "4:2", "label_exponent": 1.0}
         focuse.train(small, out=tmp_path / "partitioned", dim=4, epochs=1, progress=False, **partitioned)

@@ -27,7 +27,7 @@ def test_several_processes_write_the_files_of_an_ordinary_run(tmp_path: Path, mo
     ("engine", "kind"),
     [
         ("auto", WholeTables),
-        ("fused", WholeTables),
+        ("native", WholeTables),
         ("sharded:host", ShardedTables),
         ("partitioned", PartitionedTables),
     ],

@@ -102,9 +102,9 @@ def same_training(group: ProcessGroup) -> None:
         ),
     ]
     for rows, given in cases:
-        settings, splits, _ = prepared(rows, **given, optimizer="row-adagrad")
+        settings, splits, _ = prepared(rows, **given, optimizer="sparse-adagrad")
         losses = []
-        for engine in ("sharded:plain", "reference"):
+        for engine in ("sharded:plain", "torch"):
             trainer = make_trainer(
                 replace(settings, engine=engine), splits, fit_training_normalizer(settings, splits), SilentReporter()
             )

@@ -7,7 +7,8 @@ import pytest
 
 import focuse
 from focuse.errors import FocuseError
-from focuse.option_strings import parse_memory, parse_partitions
+from focuse.option_strings import parse_partitions
+from focuse.system import parse_memory
 from focuse.training import preparation
 from focuse.training.callbacks import SilentReporter
 from focuse.training.memory_planner import partitions_for
@@ -71,13 +72,12 @@ def test_auto_looks_at_the_free_memory_of_the_machine(tmp_path: Path, monkeypatc
 
 def test_partitions_are_a_setting_of_the_partitioned_engine_only() -> None:
     with pytest.raises(FocuseError, match="partitions requires engine 'partitioned'"):
-        focuse.train(graph(), engine="fused", partitions="4:2")
+        focuse.train(graph(), partitions="4:2")
 
 
 @pytest.mark.parametrize(
     ("settings", "note"),
     [
-        ({"engine": "auto", "partitions": "4:3", "memory_limit": "1GB"}, "partitions are not used"),
         ({"engine": "partitioned", "partitions": "4:2"}, "two partitions in memory"),
         ({"engine": "partitioned", "partitions": "4:3"}, ""),
         ({"engine": "partitioned", "partitions": "2:2"}, ""),

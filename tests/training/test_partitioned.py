@@ -48,7 +48,7 @@ def losses(run: focuse.Run) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"model": "transe", "optimizer": "row-adam"}, {"weight_mode": "focuse", "label_exponent": None}]
+    "more", [{}, {"model": "transe", "optimizer": "sparse-adam"}, {"weight_mode": "focuse", "label_exponent": None}]
 )
 def test_one_partition_equals_training_in_memory_bit_by_bit(tmp_path: Path, more: dict[str, Any]) -> None:
     plain = focuse.train(edges(), progress=False, **SETTINGS | more)
@@ -204,11 +204,11 @@ def test_a_damaged_partition_is_one_line_of_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"optimizer": "adam"}, "needs the optimizer 'row-adagrad' or 'row-adam'"),
+        ({"optimizer": "adam"}, "needs the optimizer 'sparse-adagrad' or 'sparse-adam'"),
         ({"filter_negatives": True}, "filter_negatives"),
         ({"negative_distribution": "degree"}, "uniformly"),
         ({"negative_sampling": "all"}, "every entity"),
-        ({"model": "ukge-rect", "label_exponent": None, "optimizer": "row-adam"}, "confidences"),
+        ({"model": "ukge-rect", "label_exponent": None, "optimizer": "sparse-adam"}, "confidences"),
         ({"out": None}, "--out"),
     ],
 )

@@ -149,8 +149,8 @@ def test_held_out_triples_among_known_negatives_are_not_evaluated(signed: Any, l
         negative_weights="known-negative",
     )
     for part in (run.splits.valid, run.splits.test):
-        assert len(part.graph) == 2
-        assert not np.isin(part.graph.keys, run.splits.known_negatives.keys).any()  # type: ignore[union-attr]
+        assert len(part) == 2
+        assert not np.isin(part.keys, run.splits.known_negatives.keys).any()  # type: ignore[union-attr]
     assert sum("1 row is known to be false and not evaluated" in note for note in recorder.notes) == 2
     assert run.evaluate(held).all.n == 2
 
@@ -170,7 +170,10 @@ def test_negative_weights_without_a_setting_give_a_note(signed: Any, listen: Any
     ("options", "says"),
     [
         ({"column_importance": "a=1"}, "one weight per edge, but column_importance needs several columns"),
-        ({"column_beta_decay_epochs": "a=1"}, "weight per edge, but column_beta_decay_epochs needs several columns"),
+        (
+            {"weight_mode": "focuse", "column_beta_decay_epochs": "a=1"},
+            "weight per edge, but column_beta_decay_epochs needs several columns",
+        ),
         ({"lower_is_better": ["p"]}, "without a name"),
         ({"negative_weights": "known-negative", "lower_is_better": True}, "lower is better"),
         ({"negative_weights": "known-negatives"}, "did you mean known-negative"),
@@ -191,7 +194,7 @@ def test_inapplicable_settings_are_refused(options: dict[str, Any], says: str, s
     ("options", "says"),
     [
         ({"column_importance": {"nois": 1}}, r"no weight column 'nois' \(did you mean noise\?\)"),
-        ({"column_beta_decay_epochs": {"nois": 1}}, "no weight column 'nois'"),
+        ({"weight_mode": "focuse", "column_beta_decay_epochs": {"nois": 1}}, "no weight column 'nois'"),
         ({"lower_is_better": ["nois"]}, "no weight column 'nois'"),
     ],
 )

@@ -172,14 +172,14 @@ def test_damaged_attribute_file_of_a_run_is_reported(small, numbers, tmp_path, d
 def test_row_gradients_equal_those_of_the_whole_table(small, numbers, name):
     """A step that encodes and joins numbers to the rows it touches gives those the gradient of a step over all."""
     splits = with_node_attributes(split(small), numbers, SilentReporter())
-    settings = Config.from_kwargs(model=name, dim=4, device="cpu", engine="reference")
+    settings = Config.from_kwargs(model=name, dim=4, device="cpu", engine="torch")
     model = build_model(settings, splits)
     draw = torch.Generator().manual_seed(2)
     head, relation, tail = (torch.randint(size, (5,), generator=draw) for size in (40, 3, 40))
     batch = Batch(head, relation, tail, torch.rand(5, generator=draw))
     corruptions = [Negatives("both", torch.randint(40, (5, 3), generator=draw), torch.rand(5, 3, generator=draw) > 0.5)]
     moved = []
-    for rule in ("adagrad", "row-adagrad"):
+    for rule in ("adagrad", "sparse-adagrad"):
         tables = init_tables(settings, model, 40, 3)
         dense = {key: value for key, value in tables.items() if key not in ("entity", "relation")}
         engine = AutogradEngine(model, tables["entity"], tables["relation"], make_optimizer(rule, tables, 0.1), dense)

@@ -82,10 +82,11 @@ def test_missing_columns_of_an_edge_are_left_out_of_its_mean_weight() -> None:
 def test_same_decay_for_every_column_equals_the_plain_layer(small: Graph, with_columns: Any) -> None:
     graph = with_columns(small, missing=0.3)
     importance = {"fit": 2, "distance": 1}
-    plain = prepared(graph, column_importance=importance, beta_decay_epochs=6)[2]
+    plain = prepared(graph, column_importance=importance, weight_mode="focuse", beta_decay_epochs=6)[2]
     each = prepared(
         graph,
         column_importance=importance,
+        weight_mode="focuse",
         column_beta_decay_epochs={"fit": 6, "noise": 6, "distance": 6},
         beta_decay_epochs=6,
     )[2]
@@ -101,6 +102,7 @@ def test_same_decay_for_every_column_equals_the_plain_layer(small: Graph, with_c
 def test_weights_of_each_epoch_are_written_into_the_same_memory(small: Graph, with_columns: Any) -> None:
     settings, splits, _ = prepared(
         with_columns(small),
+        weight_mode="focuse",
         column_beta_decay_epochs={"fit": 2, "distance": 5},
         epochs=4,
         dim=4,
@@ -122,6 +124,7 @@ def test_training_with_decays_per_column_resumes_to_identical_tables(
     options: dict[str, Any] = {
         "dim": 4,
         "progress": False,
+        "weight_mode": "focuse",
         "column_beta_decay_epochs": "fit=1,distance=5",
         "checkpoint_every": "1",
     }

@@ -255,13 +255,13 @@ class TestConfidence:
         assert not same(confident(model, True), confident(model))
 
     @pytest.mark.parametrize("sampling", SAMPLINGS)
-    @pytest.mark.parametrize("optimizer", ["adam", "row-adagrad"])
+    @pytest.mark.parametrize("optimizer", ["adam", "sparse-adagrad"])
     def test_every_sampling_trains_with_inferred_triples(self, small, model, sampling, optimizer):
         hints = [("e1", "r0", "e2", 0.9), ("e3", "r1", "e4", 0.7)]
         settings = {
             "negative_sampling": sampling,
             "optimizer": optimizer,
-            "lr": 5e-2 if optimizer == "row-adagrad" else 1e-2,
+            "lr": 5e-2 if optimizer == "sparse-adagrad" else 1e-2,
         }
         run = train(small, None, model, hints, **settings)
         losses = [row["loss"] for row in run.history]
@@ -282,7 +282,7 @@ class TestSampling:
 
         monkeypatch.setattr(AutogradEngine, "step", spy)
         return steps, focuse.train(
-            graph, **{**CONFIDENT, "model": "ukge-logi", "epochs": 2, "engine": "reference", **settings}
+            graph, **{**CONFIDENT, "model": "ukge-logi", "epochs": 2, "engine": "torch", **settings}
         )
 
     def test_each_batch_draws_its_own_sample_of_inferred_triples(self, grouped, monkeypatch):

@@ -17,7 +17,7 @@ from focuse.models.registry import MODELS, model_class
 
 # Each kind of negatives and each weight mode once: nine trainings a model would tell no more than three.
 PAIRS = [("per-triple", "focuse"), ("shared", "soft-labels"), ("all", "none")]
-QUICK: dict[str, Any] = {"dim": 8, "epochs": 3, "batch_size": 64, "eval_every": 3, "engine": "reference", "seed": 4}
+QUICK: dict[str, Any] = {"dim": 8, "epochs": 3, "batch_size": 64, "eval_every": 3, "engine": "torch", "seed": 4}
 # A graph without numbers of entities cannot train a model that is about them.
 NAMES = [name for name, kind in MODELS.items() if "attributes" not in kind.requires]
 
@@ -36,7 +36,7 @@ def train(graph: focuse.Graph, name: str, sampling: str, weight_mode: str, **mor
             "soft-labels": {"label_exponent": 1.0},
             "focuse": {"beta_decay_epochs": 1000},
         }
-        given |= {"weight_mode": weight_mode, **own[weight_mode], **more}
+        given |= {"weight_mode": weight_mode, **({} if "beta" in more else own[weight_mode]), **more}
     if "adam" in Config.from_kwargs(model=name).optimizer:
         given["lr"] = 1e-2  # the usual rate is for thousands of steps, here are two dozen
     return focuse.train(graph, progress=False, **given)

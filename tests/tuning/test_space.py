@@ -39,7 +39,7 @@ def test_given_values_replace_defaults(small):
 
 
 def test_dependent_settings_are_not_searched_together(small):
-    assert "lr" not in make_space(small, {"optimizer": ["row-adam", "row-adagrad"]}).searched
+    assert "lr" not in make_space(small, {"optimizer": ["sparse-adam", "sparse-adagrad"]}).searched
     assert "num_negatives" not in make_space(small, {"negative_sampling": ["shared", "per-triple"]}).searched
     assert "num_negatives" not in make_space(small, fix={"negative_sampling": "all"}).searched
     assert "regularizer" not in make_space(small, fix={"regularizer": "none"}).searched
@@ -58,7 +58,7 @@ def test_dependent_settings_are_not_searched_together(small):
         ({"dim": [8]}, {"dim": 8}, "dim: both searched and fixed"),
         ({"seed": [1, 2]}, {}, "seed cannot be searched"),
         ({"valid_min_weight": [0.1, 0.2]}, {}, "valid_min_weight cannot be searched"),
-        ({"optimizer": ["adam", "row-adam"]}, {"regularizer_scope": "tables"}, "cannot regularize whole tables"),
+        ({"optimizer": ["adam", "sparse-adam"]}, {"regularizer_scope": "tables"}, "cannot regularize whole tables"),
     ],
 )
 def test_invalid_spaces_are_refused(small, search, fix, says):

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from focuse.cli.files import Layout, Query
-from focuse.cli.output import Json, emit
-from focuse.cli.results import opened
+from focuse.cli.options import Json, Layout, Sql
+from focuse.cli.output import emit, opened
 from focuse.errors import FocuseError
 
 
@@ -60,7 +59,7 @@ def command(
     header: Annotated[
         bool | None, typer.Option("--header/--no-header", help="Whether line 1 of them is a header.")
     ] = None,
-    query: Query = None,
+    sql: Sql = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: Annotated[bool, Json] = False,
 ) -> None:
@@ -84,7 +83,7 @@ def command(
     )
     if plot is not None:
         check_target(plot, (".svg",))
-    layout = Layout(columns, delimiter, header, weight_columns, query)
+    layout = Layout(columns, delimiter, header, weight_columns, sql)
     graph = None if test is None else layout.read(test)
     loaded = opened(run, device)
     false, asked = (None if path is None else layout.read(path) for path in (negatives, queries))

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from focuse.cli.output import Json, emit
+from focuse.cli.options import Json
+from focuse.cli.output import emit
 from focuse.errors import FocuseError
 
 # ---- focuse demo: plain, FocusE and labels side by side on the embedded graph ----------------------------------------

@@ -1,63 +1,61 @@
-"""Commands on graphs without any run: describe one, or write it in another form."""
+"""Commands on graphs without a run: describe one, convert it, and the benchmark datasets."""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focuse.cli.files import Layout, Query, shown
-from focuse.cli.output import Json, bars, emit, table
+from focuse.cli.options import GraphFile, Json, Layout, completed, option, shown, with_options
+from focuse.cli.output import MARKUP, Command, Group, emit
 from focuse.errors import FocuseError, counted, printable
 
 if TYPE_CHECKING:
     from focuse.data.statistics import GraphStatistics, Leakage
     from focuse.evaluation.weight_metrics import Errors
 
-    # Part of a held-out graph (positives, clean) -> trivial row -> its errors.
-    Trivial = Mapping[str, Mapping[str, Errors]]
+    # Part of a held-out graph (positives, clean) -> baseline -> its errors.
+    Baselines = Mapping[str, Mapping[str, Errors]]
+
+SHADES = " ▁▂▃▄▅▆▇█"
 
 
-# ---- focuse describe: what is in a graph, what leaks from train to test, and what a guess without a model reaches ----
+# ---- focuse describe ------------------------------------------------------------------------------------------------
 
 
+@with_options()
 def describe(
-    file: Annotated[str, typer.Argument(help="A graph (train, if --valid or --test are given).")],
-    valid: Annotated[str | None, typer.Option(help="Validation triples.")] = None,
-    test: Annotated[str | None, typer.Option(help="Test triples.")] = None,
-    columns: Annotated[str | None, typer.Option(help="Columns to use, by heading or counted from 1.")] = None,
-    weight_columns: Annotated[
-        str | None, typer.Option(help="Several weight columns, by heading or counted from 1.")
-    ] = None,
-    delimiter: Annotated[str | None, typer.Option(help="Separator of a text file.")] = None,
-    header: Annotated[bool | None, typer.Option("--header/--no-header", help="Whether line 1 is a header.")] = None,
-    query: Query = None,
-    most: Annotated[int, typer.Option("--relations", help="Most relations to list.")] = 20,
+    graph: Annotated[str, GraphFile],
+    layout: Layout,
+    valid: Annotated[str | None, option("Validation triples.", "Input")] = None,
+    test: Annotated[str | None, option("Test triples.", "Input")] = None,
+    max_relations: Annotated[int, option("Largest number of relations to list.", "Output")] = 20,
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Describe a graph: counts, weights of each relation, repeats, inverse pairs; leakage and trivial rows of a split.
+    """Describe a graph: counts, weights per relation, repeated triples and inverse pairs.
 
-    With --valid or --test: what of them train gives away, and how well three guesses without a model predict their
-    weights.
+    With --valid or --test, also their leakage from train, and how well baselines without a model predict their weights.
     """
     from focuse.data.statistics import describe as graph_statistics
     from focuse.evaluation.weight_evaluation import baseline_errors
 
-    layout = Layout(columns, delimiter, header, weight_columns, query)
     graphs = {name: layout.read(path) for name, path in (("valid", valid), ("test", test)) if path is not None}
-    train = layout.read(file)
-    facts = graph_statistics(train, graphs)
-    # Without numbers there is nothing to guess.
-    rows = {name: baseline_errors(train, graph) for name, graph in graphs.items() if train.weighted and graph.weighted}
-    text = "\n".join([format_statistics(facts, most, rows), *(f"note: {note}" for note in train.notes)])
-    emit({**facts.to_dict(), "trivial": _as_data(rows), "notes": list(train.notes)}, text, as_json)
+    train = layout.read(graph)
+    found = graph_statistics(train, graphs)
+    # Without weights there is nothing to predict.
+    rows = {name: baseline_errors(train, part) for name, part in graphs.items() if train.weighted and part.weighted}
+    text = "\n".join([format_statistics(found, max_relations, rows), *(f"note: {note}" for note in train.notes)])
+    emit({**found.to_dict(), "baselines": _as_data(rows), "notes": list(train.notes)}, text, as_json)
 
 
-def format_statistics(facts: GraphStatistics, most: int, trivial: Mapping[str, Trivial] | None = None) -> str:
-    """The facts in words and columns; `trivial` has the trivial rows of each held-out graph."""
+def format_statistics(facts: GraphStatistics, most: int, baselines: Mapping[str, Baselines] | None = None) -> str:
+    """Return statistics as text; `baselines` has the errors of baselines on each held-out graph."""
+    from focuse.results import format_table
+
     lines = [
         f"{facts.source}: {counted(facts.edges, 'edges')}, {counted(facts.entities, 'entities')}, "
         f"{counted(facts.relations, 'relations')}",
@@ -65,10 +63,10 @@ def format_statistics(facts: GraphStatistics, most: int, trivial: Mapping[str, T
         *([_columns(facts)] if facts.columns else [_weights(facts)]),
         f"repeated triples: {facts.repeated_triples:,} ({counted(facts.repeated_rows, 'extra rows')}), "
         f"{facts.repeated_with_other_weight:,} of them with differing weights",
-        f"inverse pairs: {counted(facts.rows_with_inverse, 'rows', 'have')} an edge back, "
-        f"{facts.rows_with_same_relation_inverse:,} by the same relation; self loops: {facts.self_loops:,}",
+        f"inverse pairs: {counted(facts.rows_with_inverse, 'rows', 'have')} an inverse edge, "
+        f"{facts.rows_with_same_relation_inverse:,} of the same relation; self loops: {facts.self_loops:,}",
         "",
-        table(
+        format_table(
             ["relation", "edges", "heads", "tails", "min", "median", "mean", "max", "weights"],
             [
                 [
@@ -82,16 +80,18 @@ def format_statistics(facts: GraphStatistics, most: int, trivial: Mapping[str, T
         ),
     ]
     if len(facts.per_relation) > most:
-        lines.append(f"… and {counted(len(facts.per_relation) - most, 'more relations')} (--relations N)")
+        lines.append(f"… and {counted(len(facts.per_relation) - most, 'more relations')} (--max-relations N)")
     for name, leak in facts.leakage.items():
         lines += ["", _leakage(name, leak)]
-        if trivial and name in trivial:
-            lines += ["", _trivial(name, trivial[name])]
+        if baselines and name in baselines:
+            lines += ["", _baselines(name, baselines[name])]
     return "\n".join(lines)
 
 
-def _trivial(name: str, rows: Trivial) -> str:
-    """What a model must beat: errors on all of a held-out graph, and on what train does not give away."""
+def _baselines(name: str, rows: Baselines) -> str:
+    """Return the errors of baselines on all of a held-out graph, and on the triples that do not leak from train."""
+    from focuse.results import format_table
+
     whole, clean = rows["positives"], rows["clean"]
 
     def figures(row: str) -> list[str]:
@@ -99,16 +99,17 @@ def _trivial(name: str, rows: Trivial) -> str:
         return [f"{number:.4g}" if math.isfinite(number) else "–" for number in numbers]
 
     counts = [next(iter(part.values())).n for part in (whole, clean)]
+    headings = ["", "MSE", "MAE", "MSE, not leaked", "MAE, not leaked"]
+    cells = [[f"  {row}", *figures(row)] for row in whole]
     return "\n".join(
         [
-            f"{name}: weights guessed without a model (all {counts[0]:,} rows; clean: the {counts[1]:,} neither in "
-            "train nor its inverse)",
-            table(["", "MSE", "MAE", "clean MSE", "clean MAE"], [[f"  {row}", *figures(row)] for row in whole]),
+            f"{name}: weights predicted by baselines (all {counts[0]:,} rows; not leaked: {counts[1]:,} rows)",
+            format_table(headings, cells),
         ]
     )
 
 
-def _as_data(rows: Mapping[str, Trivial]) -> dict[str, Any]:
+def _as_data(rows: Mapping[str, Baselines]) -> dict[str, Any]:
     return {
         name: {part: {row: errors.to_dict() for row, errors in found.items()} for part, found in parts.items()}
         for name, parts in rows.items()
@@ -116,7 +117,9 @@ def _as_data(rows: Mapping[str, Trivial]) -> dict[str, Any]:
 
 
 def _columns(facts: GraphStatistics) -> str:
-    """Several weights: the range of each, how many edges lack it, and what it would count in training."""
+    """Return the range of each of several weight columns, how many edges lack it, and its importance in training."""
+    from focuse.results import format_table
+
     rows = [
         [
             f"  {printable(row.name)}",
@@ -126,18 +129,18 @@ def _columns(facts: GraphStatistics) -> str:
         ]
         for row in facts.columns
     ]
-    headings = ["", "min", "mean", "max", "missing", "told by structure", "importance"]
+    headings = ["", "min", "mean", "max", "missing", "explained by graph", "importance"]
     lines = [
         f"weights: {len(facts.columns)} columns",
-        table(headings, rows),
-        "  what follows looks at the plain mean of an edge's columns, each brought to [0, 1]",
+        format_table(headings, rows),
+        "  the following is about the mean of an edge's columns, each scaled to [0, 1]",
     ]
     return "\n".join(lines)
 
 
 def _weights(facts: GraphStatistics) -> str:
     if not facts.weighted:
-        return "weights: none given, every one is 1; training ignores them"
+        return "weights: none, so that all are 1; training ignores them"
     if facts.all_weights_equal:
         return f"weights: all are {facts.weight_min:g}; training ignores them"
     return f"weights: {facts.weight_min:g} to {facts.weight_max:g}, mean {facts.weight_mean:.4g}"
@@ -151,11 +154,11 @@ def _leakage(name: str, leak: Leakage) -> str:
         f"{name}: {counted(leak.rows, 'rows')}",
         f"  same (head, relation, tail) in train   {share(leak.same_triple)}",
         f"  … and the same weight                  {share(leak.same_triple_and_weight)}",
-        f"  an edge back in train                  {share(leak.inverse_edge)}",
-        f"  … by the same relation                 {share(leak.inverse_of_same_relation)}",
-        f"  same pair by another relation          {share(leak.same_pair_other_relation)}",
-        f"  neither in train nor its inverse       {share(leak.neither_duplicate_nor_inverse)}",
-        f"  with names train has never seen        {share(leak.unseen.rows)}",
+        f"  inverse edge in train                  {share(leak.inverse_edge)}",
+        f"  … of the same relation                 {share(leak.inverse_of_same_relation)}",
+        f"  same pair, other relation              {share(leak.same_pair_other_relation)}",
+        f"  not leaked                             {share(leak.neither_duplicate_nor_inverse)}",
+        f"  with names that are not in train       {share(leak.unseen.rows)}",
     ]
     names = leak.unseen.entity_examples + leak.unseen.relation_examples
     if names:
@@ -163,50 +166,49 @@ def _leakage(name: str, leak: Leakage) -> str:
     return "\n".join(lines)
 
 
-# ---- focuse convert: a graph from any form that can be read to any that can be written -------------------------------
+def bars(counts: list[int]) -> str:
+    """Return counts as a row of small bars.
+
+    >>> bars([0, 1, 4])
+    ' ▂█'
+    """
+    top = max(counts) or 1
+    return "".join(SHADES[-(-count * (len(SHADES) - 1) // top)] for count in counts)
 
 
+# ---- focuse convert -------------------------------------------------------------------------------------------------
+
+
+@with_options()
 def convert(
-    source: Annotated[str, typer.Argument(help="TSV, CSV, Parquet, RDF, GraphML, or a data base (with --query).")],
+    source: Annotated[str, typer.Argument(help="Graph as TSV, CSV, Parquet, RDF, GraphML, or database (with --sql).")],
     target: Annotated[Path, typer.Argument(help="File: .tsv, .csv, .parquet, .nt, .nq, .ttl, .trig or .graphml.")],
-    columns: Annotated[str | None, typer.Option(help="Columns to use, by heading or counted from 1.")] = None,
-    weight_columns: Annotated[
-        str | None, typer.Option(help="Several weight columns; of RDF and GraphML, the properties that are weights.")
+    layout: Layout,
+    missing_weight: Annotated[
+        str | None,
+        option("RDF, GraphML: weight of edges without one, or drop to leave them out. Default: an error.", "Input"),
     ] = None,
-    delimiter: Annotated[str | None, typer.Option(help="Separator of a text file.")] = None,
-    header: Annotated[bool | None, typer.Option("--header/--no-header", help="Whether line 1 is a header.")] = None,
-    query: Query = None,
-    missing: Annotated[
-        str | None, typer.Option(help="RDF, GraphML: the weight of facts without one, or drop [default: an error].")
-    ] = None,
-    literals: Annotated[str, typer.Option(help="RDF: skip facts with a literal, or keep it as an entity.")] = "skip",
-    shorten: Annotated[bool, typer.Option("--shorten", help="RDF: keep the last part of IRIs alone.")] = False,
-    base: Annotated[
-        str | None, typer.Option(help="RDF: what names that are no IRIs are minted from [default: urn:focuse:].")
+    literals: Annotated[
+        str, option("RDF: skip triples with a literal, or keep it as an entity.", "Input", ("skip", "keep"))
+    ] = "skip",
+    short_names: Annotated[bool, option("RDF: keep the last part of IRIs.", "Input", flag="--short-names")] = False,
+    base_iri: Annotated[
+        str | None, option("RDF: IRI to which names that are not IRIs are appended. Default: urn:focuse:.", "Output")
     ] = None,
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Read a graph and write it in the form that the target's name asks for."""
+    """Read a graph and write it in the format of the target's suffix."""
     from focuse.data.graph import BASE_IRI
-    from focuse.data.readers import read
     from focuse.data.writers import check_graph_path
 
     check_graph_path(target)
     if target.exists() and Path(source).exists() and target.samefile(source):
-        raise FocuseError(f"{target}: that is the graph itself; choose another target")
-    graph = read(
-        source,
-        columns=columns.split(",") if columns else None,
-        weights=weight_columns.split(",") if weight_columns else None,
-        delimiter=delimiter,
-        header=header,
-        query=query,
-        missing=missing,
-        literals=literals,
-        shorten=shorten,
-        base=base or BASE_IRI,
+        raise FocuseError(f"{target}: is the graph itself; choose another target")
+    base_iri = base_iri or BASE_IRI
+    graph = layout.read(
+        source, missing_weight=missing_weight, literals=literals, short_names=short_names, base_iri=base_iri
     )
-    graph.write(target, base or BASE_IRI)
+    graph.write(target, base_iri)
     data = {
         "source": shown(source),
         "target": str(target),
@@ -218,3 +220,80 @@ def convert(
     }
     text = f"{counted(len(graph), 'edges')} written to {target}"
     emit(data, "\n".join([text, *(f"note: {note}" for note in graph.notes)]), as_json)
+
+
+# ---- focuse datasets ------------------------------------------------------------------------------------------------
+
+NAMES = ("ppi5k", "nl27k", "cn15k", "onet20k", "onet-importance")  # tests compare them with the catalog
+PARTS = ("train", "valid", "test")
+DATASET_FIELDS = ("title", "source", "license", "url", "note")
+Name = Annotated[str, typer.Argument(help=f"One of {', '.join(NAMES)}.", autocompletion=completed(NAMES))]
+
+datasets = typer.Typer(
+    help="List, find and download benchmark graphs.", no_args_is_help=True, rich_markup_mode=MARKUP, cls=Group
+)
+
+
+@datasets.command("list", short_help="List the datasets.", cls=Command)
+def list_datasets(as_json: Annotated[bool, Json] = False) -> None:
+    """List the datasets with their sizes, folders, sources and licenses."""
+    from focuse.data.datasets import CATALOG, data_folder, find
+    from focuse.data.graph_cache import cache_folder
+    from focuse.results import ResultTable
+
+    copies = {name: find(name) for name in CATALOG}
+    entries = CATALOG.values()
+    states = {
+        name: ("can be downloaded" if CATALOG[name].url else "no public source")
+        if copy is None
+        else f"without {' and '.join(copy.missing)}"
+        if copy.missing
+        else "complete"
+        for name, copy in copies.items()
+    }
+    table = ResultTable(
+        {
+            "name": list(CATALOG),
+            **{part: [entry.files[part].rows for entry in entries] for part in PARTS},
+            "state": list(states.values()),
+            "folder": [None if copy is None else str(copy.path) for copy in copies.values()],
+            **{
+                key: [getattr(entry, key) for entry in entries] for key in ("title", "source", "license", "url", "note")
+            },
+        },
+        info={"data": str(data_folder() or ""), "cache": str(cache_folder())},
+        printed=["name", *PARTS, "state", "folder"],
+        notes=[f"{each.name}: {each.title}; {each.source}; {each.license}" for each in entries],
+    )
+    emit(table.to_json(), str(table), as_json)
+
+
+@datasets.command("path", short_help="Print the folder of a dataset.", cls=Command)
+def path(name: Name, as_json: Annotated[bool, Json] = False) -> None:
+    """Print the folder with the train, valid and test files of a dataset."""
+    from focuse.data.datasets import path
+
+    folder = str(path(name))
+    emit({"name": name, "folder": folder}, folder, as_json)
+
+
+@datasets.command("fetch", short_help="Download a dataset.", cls=Command)
+def fetch(
+    name: Name,
+    force: Annotated[bool, option("Download again and replace the copy in the cache.", flag="--force")] = False,
+    as_json: Annotated[bool, Json] = False,
+) -> None:
+    """Check a dataset that is found, or download it into the cache."""
+    from focuse.data.datasets import fetch
+
+    def progress(done: int, total: int | None) -> None:
+        """Overwrite one line until the download is complete."""
+        text = f"{done / 1e6:.1f}{f' of {total / 1e6:.1f}' if total else ''} MB"
+        typer.echo(text if done == total else f"{text}\r", err=True, nl=done == total)
+
+    def note(text: str) -> None:
+        typer.echo(text, err=True)
+
+    watched = sys.stderr.isatty()
+    folder = str(fetch(name, force, note if watched else None, progress if watched else None))
+    emit({"name": name, "folder": folder}, folder, as_json)

@@ -1,65 +1,62 @@
-"""The command `focuse`: every command, each thin, with the line that `focuse --help` has for it."""
+"""The command `focuse`: all commands in the order of `focuse --help`, and how errors end it."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from focuse import __version__
-from focuse.cli import completion, datasets, evaluate, experiments, graphs, queries, rules, runs, train, tune
-from focuse.cli.output import alone_to_say, any_letter, speaks, warn
+from focuse.cli import evaluate, experiments, graphs, queries, rules, runs, train
+from focuse.cli.output import MARKUP, Command, Group, is_main_process, print_any_character, warn
 from focuse.errors import FocuseError, Stopped
 from focuse.system import signals_as_interrupts
 
-# What a mistyped option raises. Typer brings its own click or uses the installed one; this is the right class of both.
+# The error of a mistyped option. Typer has its own copy of click or uses the installed one; this is the class of both.
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 
-# In the order of `focuse --help`.
-COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (
-    ("train", train.command, "Learn a graph and write a run."),
-    ("tune", tune.command, "Search the best settings."),
-    ("evaluate", evaluate.command, "Rank or weigh held-out triples."),
-    ("report", runs.report, "One HTML page on a run."),
-    ("predict", queries.predict, "Complete a triple."),
-    ("discover", queries.discover, "The most probable missing links of a graph."),
-    ("explain", queries.explain, "Say what a prediction rests on."),
-    ("predict-weights", queries.predict_weights, "Weights, intervals and probabilities of given triples."),
-    ("similar", queries.similar, "Entities most like given ones."),
-    ("duplicates", queries.duplicates, "Entities that may be one and the same."),
-    ("clusters", queries.clusters, "Groups of entities that are alike."),
-    ("analogies", queries.analogies, "A is to B as C is to what?"),
-    ("extend", runs.extend, "Add edges and new names to a run."),
-    ("serve", runs.serve, "Explore a run in a browser, or by its JSON API."),
-    ("export", runs.export, "Embeddings with their names, for other tools."),
-    ("convert", graphs.convert, "A graph from one form to another."),
-    ("calibrate", queries.calibrate, "Fit the map from scores to weights."),
-    ("describe", graphs.describe, "Describe a graph and its leaks."),
-    ("demo", experiments.demo, "Plain and focused, side by side."),
-    ("reproduce", experiments.reproduce, "The paper's tables and figures again."),
-    ("completion", completion.command, "Print a script that completes words by tab."),
-)
-GROUPS = (
-    ("rules", rules.app, "Infer triples by rules, and mine rules."),
-    ("datasets", datasets.app, "List, find and fetch benchmark graphs."),
+# Heading in `focuse --help`, name, and function or group of commands.
+COMMANDS: tuple[tuple[str, str, Any, str], ...] = (
+    ("Start", "describe", graphs.describe, "Describe a graph and check its splits for leakage."),
+    ("Start", "train", train.train, "Train embeddings of a graph and write a run."),
+    ("Start", "evaluate", evaluate.command, "Evaluate a run on test triples."),
+    ("Start", "predict", queries.predict, "Predict the missing part of a triple."),
+    ("Start", "report", runs.report, "Write an HTML report on a run."),
+    ("Explore", "discover", queries.discover, "Find the most probable missing links."),
+    ("Explore", "explain", queries.explain, "Explain a prediction."),
+    ("Explore", "predict-weights", queries.predict_weights, "Predict weights and probabilities of triples."),
+    ("Explore", "similar", queries.similar, "Find similar entities."),
+    ("Explore", "duplicates", queries.duplicates, "Find entities that may be duplicates."),
+    ("Explore", "clusters", queries.clusters, "Cluster the entities."),
+    ("Explore", "analogies", queries.analogies, "Complete analogies: A is to B as C is to what?"),
+    ("Explore", "calibrate", queries.calibrate, "Calibrate scores to weights and probabilities."),
+    ("Explore", "serve", runs.serve, "Explore a run in a browser, or by a JSON API."),
+    ("Data", "datasets", graphs.datasets, "List, find and download benchmark graphs."),
+    ("Data", "convert", graphs.convert, "Convert a graph to another format."),
+    ("Data", "extend", runs.extend, "Add edges and new entities to a run."),
+    ("Data", "export", runs.export, "Export embeddings for other tools."),
+    ("Data", "rules", rules.app, "Infer triples by rules, and mine rules."),
+    ("Experiments", "tune", train.tune, "Search for the best settings."),
+    ("Experiments", "demo", experiments.demo, "Compare weight modes on a sample graph."),
+    ("Experiments", "reproduce", experiments.reproduce, "Reproduce the tables and figures of the paper."),
 )
 
 app = typer.Typer(
     name="focuse",
-    help="Learn embeddings of knowledge graphs whose edges carry numbers, and predict missing links.",
+    cls=Group,
+    help="Train embeddings of knowledge graphs with edge weights, and predict missing links.",
     no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
+    rich_markup_mode=MARKUP,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-for name, function, summary in COMMANDS:
-    app.command(name, short_help=summary)(function)
-for name, group, summary in GROUPS:
-    app.add_typer(group, name=name, short_help=summary)
+for panel, name, command, summary in COMMANDS:
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name, short_help=summary, rich_help_panel=panel)
+    else:
+        app.command(name, cls=Command, short_help=summary, rich_help_panel=panel)(command)
 
 
 def _version(wanted: bool) -> None:
@@ -71,44 +68,34 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     trust: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="MODULE", help="Run this module's code where a run names it as its model's; may be repeated."
-        ),
+        typer.Option(metavar="MODULE", help="Allow runs to import their model from this module; may be repeated."),
     ] = None,
 ) -> None:
-    """Learn embeddings of knowledge graphs whose edges carry numbers, and predict missing links."""
-    if trust:  # in the environment, where processes that a command starts find it too
+    """Train embeddings of knowledge graphs with edge weights, and predict missing links."""
+    if trust:  # in the environment, which processes that a command starts inherit
         os.environ["FOCUSE_TRUST"] = ",".join(filter(None, (os.environ.get("FOCUSE_TRUST", ""), *trust)))
 
 
 def run() -> None:
-    """Run the command; what the user can mend is one line on stderr and exit code 2."""
-    any_letter()
-    if completion.ASKED in os.environ:  # a shell, at a tab
-        return completion.answer(typer.main.get_command(app))
-    if "RANK" in os.environ:  # one of several processes: torch has pages to say of one that is gone, we have a line
+    """Run the command; an error that the user can fix is one line on stderr and exit code 2."""
+    print_any_character()
+    if "RANK" in os.environ:  # one of several processes; torch would print pages about a lost one
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         with signals_as_interrupts():
-            code = app(standalone_mode=False)
-        if code == 130:  # typer has swallowed a Ctrl-C
+            code = app(standalone_mode=False, prog_name="focuse")
+        if code == 130:  # typer has caught a Ctrl-C
             raise KeyboardInterrupt
     except FocuseError as error:
-        if speaks() if isinstance(error, Stopped) else alone_to_say(str(error)):
+        if is_main_process() if isinstance(error, Stopped) else _is_first_to_report(str(error)):
             warn(str(error))
         sys.exit(130 if isinstance(error, Stopped) else 2)
     except USAGE_ERROR as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # asked nothing: typer's message is the help itself
-            print(error.format_message())
-            sys.exit(2)
-        asked = _asked(error)
-        misplaced = asked and getattr(error, "option_name", "") == "--trust"
-        told = f"--trust stands before the command: focuse --trust MODULE {asked}…"
-        warn(told if misplaced else f"{error.format_message()} (see focuse {asked}--help)")
+        _report_usage_error(error)
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort) as error:
         warn(f"stopped; {error}" if str(error) else "stopped")
@@ -125,9 +112,24 @@ def run() -> None:
         sys.exit(1)
 
 
-def _asked(error: Any) -> str:
-    """The command that was meant, such as 'train ' or 'datasets path '."""
+def _is_first_to_report(text: str) -> bool:
+    """Return whether this process is to print an error that all processes of a torchrun may have."""
+    if "WORLD_SIZE" not in os.environ:
+        return True
+    from focuse.engines.process_group import is_first_to_report
+
+    return is_first_to_report(text)
+
+
+def _report_usage_error(error: Any) -> None:
+    """Print a mistyped command in one line, or the help if no command was given."""
+    if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help
+        print(error.format_message())
+        return
     names, context = "", error.ctx
     while context is not None and context.parent is not None:
         names, context = f"{context.info_name} {names}", context.parent
-    return names
+    if names and getattr(error, "option_name", "") == "--trust":
+        warn(f"--trust must precede the command: focuse --trust MODULE {names}…")
+    else:
+        warn(f"{error.format_message()} (see focuse {names}--help)")

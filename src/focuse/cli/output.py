@@ -1,4 +1,4 @@
-"""Printing results: text for people, JSON for programs."""
+"""Print results: text for people, JSON for programs, or a file of all rows."""
 
 from __future__ import annotations
 
@@ -8,21 +8,54 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from focuse.errors import TERMINAL_CODES, escape_terminal_codes
+from focuse.errors import TERMINAL_CODES, counted, escape_terminal_codes
 
-Json = typer.Option("--json", help="Print one JSON object instead of text.")
+if TYPE_CHECKING:
+    from focuse.api import Run
+
+# Rich formats help on a terminal; elsewhere, help is plain text, which also starts faster.
+MARKUP: Any = "rich" if sys.stdout is not None and sys.stdout.isatty() else None
+LARGE_GRAPH = 20_000  # training edges from which fitting takes so long that it is announced, also into a file
+
+
+class Command(TyperCommand):
+    """A command whose plain help lists its options under the headings of their panels."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            if record is not None:
+                panels.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(record)
+        for name, records in panels.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+
+class Group(TyperGroup):
+    """A group of commands whose plain help lists them under the headings of their panels."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command: Any = self.get_command(ctx, name)
+            text = command.get_short_help_str(formatter.width)
+            panels.setdefault(command.rich_help_panel or "Commands", []).append((name, text))
+        for name, rows in panels.items():
+            with formatter.section(name):
+                formatter.write_dl(rows, col_max=20)
 
 
 def emit(data: dict[str, Any], text: str, as_json: bool) -> None:
-    """Print `data` as JSON or `text` as it is; what a terminal would obey is shown, in JSON as JSON writes it.
-
-    Of several processes the first speaks.
-    """
-    if not speaks():
+    """Print `data` as JSON or `text`, with terminal codes escaped; of several processes only the first prints."""
+    if not is_main_process():
         return
     if as_json:
         made = json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False)
@@ -30,8 +63,54 @@ def emit(data: dict[str, Any], text: str, as_json: bool) -> None:
     typer.echo(escape_terminal_codes(text))
 
 
+class Result(Protocol):
+    """A result that can be printed, written and counted."""
+
+    def __len__(self) -> int: ...
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+    def write(self, path: str | Path) -> None: ...
+
+
+def show(found: Result, out: Path | None, as_json: bool, rows: str = "rows", count: int | None = None) -> None:
+    """Print a result, or write it to a file and report that."""
+    if out is None:
+        emit(found.to_dict(), str(found), as_json)
+        return
+    found.write(out)
+    many = len(found) if count is None else count
+    notes = list(getattr(found, "notes", ()))
+    data: dict[str, Any] = {"out": str(out), rows.replace(" ", "_"): many, "notes": notes}
+    emit(data, "\n".join([f"{counted(many, rows)} written to {out}", *notes]), as_json)
+
+
+def check_out(out: Path | None, links: bool = False, inputs: Sequence[str | Path | None] = ()) -> None:
+    """Raise FocuseError before any work if `out` cannot be written or is one of the `inputs`; `links` may be RDF."""
+    if out is not None:
+        from focuse.data.writers import TABLE_SUFFIXES, link_suffixes
+        from focuse.inference.answers import check_target
+        from focuse.storage.atomic import refuse_overwrite
+
+        refuse_overwrite(check_target(out, link_suffixes() if links else TABLE_SUFFIXES), *inputs)
+
+
+def opened(folder: Path, device: str) -> Run:
+    """Load a run that announces on stderr when it has to fit something first, which takes long on a large graph."""
+    from focuse.api import load
+
+    run = load(folder, device)
+
+    def announce() -> None:
+        if len(run.graph) >= LARGE_GRAPH or sys.stderr.isatty():
+            print("Fitting the weight estimator (once per run) …", file=sys.stderr, flush=True)
+
+    run.before_fitting = announce
+    return run
+
+
 def next_line(model: str, *words: str) -> str:
-    """What to type next about a run of `model`: a class of the user's own is trusted anew by every command.
+    """Return the suggestion of a next command on a run; a custom model must be trusted by every command.
 
     >>> next_line("complex", "evaluate", "runs/careers")
     'next: focuse evaluate runs/careers'
@@ -44,72 +123,31 @@ def next_line(model: str, *words: str) -> str:
     return f"next: {subprocess.list2cmdline(typed) if os.name == 'nt' else shlex.join(typed)}"
 
 
-def speaks() -> bool:
-    """Whether this process is the one to speak: of several that torchrun has started, the first."""
+def is_main_process() -> bool:
+    """Return whether this is the only process, or the first of those that torchrun started."""
     return os.environ.get("RANK", "0") == "0" or "WORLD_SIZE" not in os.environ
 
 
-def alone_to_say(text: str) -> bool:
-    """Whether this process is to say what several that torchrun has started may all come to."""
-    if "WORLD_SIZE" not in os.environ:
-        return True
-    from focuse.engines.process_group import is_first_to_report
-
-    return is_first_to_report(text)
-
-
 def warn(text: str) -> None:
-    """One line on stderr; on a terminal its beginning is red."""
-    name = "\x1b[1;31mfocuse:\x1b[0m" if in_colour(sys.stderr) else "focuse:"
+    """Print one line to stderr; on a terminal its beginning is red."""
+    name = "\x1b[1;31mfocuse:\x1b[0m" if in_color(sys.stderr) else "focuse:"
     print(f"{name} {escape_terminal_codes(text)}", file=sys.stderr)
 
 
-def in_colour(stream: TextIO) -> bool:
-    """Only on terminals that can, and where nobody said NO_COLOR; FORCE_COLOR says it of pipes, too."""
+def in_color(stream: TextIO) -> bool:
+    """Return whether to print colors: on terminals that support them, unless NO_COLOR or FORCE_COLOR is set."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
         return True
-    # Old consoles of Windows print the codes; its Terminal says its name.
+    # Old consoles of Windows print the codes; its Terminal sets this variable.
     able = os.environ.get("TERM") != "dumb" and (sys.platform != "win32" or "WT_SESSION" in os.environ)
     return able and stream.isatty()
 
 
-def any_letter() -> None:
-    """Let stdout and stderr carry every letter: a pipe on Windows and some terminals have none of Greek."""
+def print_any_character() -> None:
+    """Let stdout and stderr print every character: a pipe on Windows and some terminals lack Greek letters."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8" if sys.platform == "win32" and not stream.isatty() else None)
             stream.reconfigure(errors="backslashreplace")
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns of text; the first is left-aligned, numbers right.
-
-    >>> print(table(["name", "n"], [["a", "1"], ["bb", "22"]]))
-    name   n
-    a      1
-    bb    22
-    """
-    widths = [max(len(row[i]) for row in [headings, *rows]) for i in range(len(headings))]
-    lines = []
-    for row in [headings, *rows]:
-        cells = [
-            f"{cell:{width}}" if i == 0 else f"{cell:>{width}}"
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
-
-
-SHADES = " ▁▂▃▄▅▆▇█"
-
-
-def bars(counts: Sequence[int]) -> str:
-    """Counts as a row of little bars.
-
-    >>> bars([0, 1, 4])
-    ' ▂█'
-    """
-    top = max(counts) or 1
-    return "".join(SHADES[-(-count * (len(SHADES) - 1) // top)] for count in counts)

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from focuse.cli.files import Layout, Query
-from focuse.cli.output import Json, emit
-from focuse.cli.results import Device, LinksOut, Out, RunFolder, check_out, opened, show
+from focuse.cli.options import Device, Json, Layout, LinksOut, Out, RunFolder, Sql
+from focuse.cli.output import check_out, emit, opened, show
 from focuse.errors import FocuseError, counted
 
 # ---- focuse predict: what is missing from a half-known triple, or from each of many in a file ------------------------
@@ -142,21 +141,20 @@ def explain(
     head: Annotated[str, typer.Option(help="Name of the head.")],
     relation: Annotated[str, typer.Option(help="Name of the relation.")],
     tail: Annotated[str, typer.Option(help="Name of the tail.")],
-    top: Annotated[int, typer.Option(help="How many facts of each kind to name.")] = 5,
-    rules: Annotated[Path | None, typer.Option(help="A file of rules [default: rules mined from train].")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write a page (.html) or a picture (.svg).")] = None,
+    top: Annotated[int, typer.Option(help="Number of triples and rules of each kind.")] = 5,
+    rules: Annotated[Path | None, typer.Option(help="A file of rules [default: mine rules from train].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the explanation as an HTML page (.html).")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Name the known facts that a triple's score rests on, facts that are like it, and rules that imply it.
+    """Explain the score of a triple: known triples that support or oppose it, similar triples, and rules.
 
-    The change beside a fact is how the score is estimated to change had the fact not been in train.
+    The change of a triple estimates how the score would change if that triple had not been in train.
     """
-    from focuse.inference.answers import check_target
-    from focuse.report.explanation import FORMS, write_explanation
+    from focuse.report.page import check_page_path, write_explanation
 
     if out is not None:
-        check_target(out, FORMS)
+        check_page_path(out)
     found = opened(run, device).explain(head, relation, tail, top, rules=rules)
     if out is not None:
         write_explanation(found, out)
@@ -177,7 +175,7 @@ def predict_weights(
     out: Annotated[
         Path | None, typer.Option(help="Write all rows here (.tsv, .csv, .parquet; RDF: .ttl, .nt, .nq, .trig).")
     ] = None,
-    query: Query = None,
+    sql: Sql = None,
     columns: Annotated[
         str | None, typer.Option(help="Columns of the file to use, by heading or counted from 1.")
     ] = None,
@@ -194,7 +192,7 @@ def predict_weights(
     """
 
     check_out(out, links=True, inputs=(triples,))
-    graph = Layout(columns, delimiter, header, query=query).read(triples)
+    graph = Layout(columns, delimiter, header, sql=sql).read(triples)
     found = opened(run, device).predict_weights(graph, coverage=coverage, column=column)
     if out is not None:
         found.write(out)

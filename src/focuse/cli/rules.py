@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focuse.cli.choices import CHOICES
-from focuse.cli.files import Layout, Query
-from focuse.cli.output import Json, emit, table
+from focuse.cli.options import Json, Layout, Sql
+from focuse.cli.output import MARKUP, Command, Group, emit
+from focuse.config import SETTINGS
 from focuse.errors import FocuseError, counted, escape_terminal_codes
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # As in ukge/ (a test compares), which would load pyarrow for every command.
 MINIMUM, MOST_GROUNDINGS = 0.5, 1_000_000
 SUPPORT, CONFIDENCE, MOST_PATHS = 10, 0.5, 20_000_000
+SHAPES = ("symmetry", "inverse", "transitivity", "composition")
 
 File = Annotated[str, typer.Argument(help="A graph with confidences in [0, 1].", show_default=False)]
 Columns = Annotated[str | None, typer.Option(help="Columns to use, by heading or counted from 1.")]
@@ -25,16 +26,21 @@ Delimiter = Annotated[str | None, typer.Option(help="Separator of a text file.")
 Header = Annotated[bool | None, typer.Option("--header/--no-header", help="Whether line 1 is a header.")]
 WeightScaling = Annotated[
     str | None,
-    typer.Option(help=f"Bring weights into [0, 1]: {', '.join(CHOICES['weight_scaling'])}.", show_default=False),
+    typer.Option(
+        help=f"Bring weights into [0, 1]: {', '.join(SETTINGS['weight_scaling'].choices)}.", show_default=False
+    ),
 ]
 AsJson = Annotated[bool, Json]
 
 app = typer.Typer(
-    help="Infer unseen triples by soft-logic rules, and mine such rules.", no_args_is_help=True, rich_markup_mode=None
+    help="Infer unseen triples by soft-logic rules, and mine such rules.",
+    no_args_is_help=True,
+    rich_markup_mode=MARKUP,
+    cls=Group,
 )
 
 
-@app.command("ground", short_help="Infer triples by rules.")
+@app.command("ground", short_help="Infer triples by rules.", cls=Command)
 def ground(
     file: File,
     rules: Annotated[Path, typer.Argument(help="A file of rules, one a line.", show_default=False)],
@@ -48,7 +54,7 @@ def ground(
     columns: Columns = None,
     delimiter: Delimiter = None,
     header: Header = None,
-    query: Query = None,
+    sql: Sql = None,
     as_json: AsJson = False,
 ) -> None:
     """Ground rules over a graph and write the unseen triples that they infer, with their confidences."""
@@ -56,7 +62,7 @@ def ground(
     from focuse.rules.grammar import read_rules
 
     wanted = read_rules(rules)
-    graph = Layout(columns, delimiter, header, query=query).read(file)
+    graph = Layout(columns, delimiter, header, sql=sql).read(file)
     found = grounding.ground(graph, wanted, minimum=minimum, limit=limit, weight_scaling=weight_scaling)
     inferred = grounding.collect(graph, found, keep_known)
     _note([one.note for one in found if one.note])
@@ -72,7 +78,7 @@ def ground(
     emit(facts, _groundings(rows, len(inferred), written), as_json)
 
 
-@app.command("mine", short_help="Propose rules.")
+@app.command("mine", short_help="Propose rules.", cls=Command)
 def mine(
     file: File,
     out: Annotated[Path | None, typer.Option(help="Write the rules to this file.", show_default=False)] = None,
@@ -80,7 +86,7 @@ def mine(
     confidence: Annotated[float, typer.Option(help="Least share of pairs that do.")] = CONFIDENCE,
     shape: Annotated[
         list[str] | None,
-        typer.Option(help=f"Only this shape, may be repeated: {', '.join(CHOICES['shape'])}.", show_default=False),
+        typer.Option(help=f"Only this shape, may be repeated: {', '.join(SHAPES)}.", show_default=False),
     ] = None,
     top: Annotated[int, typer.Option(help="Most rules to show.")] = 20,
     limit: Annotated[int, typer.Option(help="Most paths of two edges to walk.")] = MOST_PATHS,
@@ -88,13 +94,13 @@ def mine(
     columns: Columns = None,
     delimiter: Delimiter = None,
     header: Header = None,
-    query: Query = None,
+    sql: Sql = None,
     as_json: AsJson = False,
 ) -> None:
     """Propose rules that hold in a graph: symmetric and inverse relations, transitivity, compositions."""
     from focuse.rules import mining
 
-    graph = Layout(columns, delimiter, header, query=query).read(file)
+    graph = Layout(columns, delimiter, header, sql=sql).read(file)
     found = mining.mine(
         graph,
         shapes=shape or mining.SHAPES,
@@ -133,7 +139,9 @@ def _groundings(rows: list[dict[str, Any]], inferred: int, out: str | None) -> s
     cells = [
         [row["rule"], *(f"{row[name]:,}" for name in names), *(f"{row[name]:.3f}" for name in shares)] for row in rows
     ]
-    text = table(["rule", *names, "hit ratio", "confidence", "distance"], cells)
+    from focuse.results import format_table
+
+    text = format_table(["rule", *names, "hit ratio", "confidence", "distance"], cells)
     return f"{text}\n\n{counted(inferred, 'inferred triples')}{f' written to {out}' if out else ''}"
 
 
@@ -151,6 +159,8 @@ def _proposal(one: mining.MinedRule) -> dict[str, Any]:
 def _proposals(rows: list[dict[str, Any]], found: int, out: str | None) -> str:
     if not found:
         return "no rules hold so often; lower --support or --confidence"
+    from focuse.results import format_table
+
     cells = [
         [
             row["rule"],
@@ -160,7 +170,7 @@ def _proposals(rows: list[dict[str, Any]], found: int, out: str | None) -> str:
         ]
         for row in rows
     ]
-    text = table(["rule", "shape", "support", "pairs", "confidence", "soft"], cells) + "\n\n" if rows else ""
+    text = format_table(["rule", "shape", "support", "pairs", "confidence", "soft"], cells) + "\n\n" if rows else ""
     more = f", the best {len(rows):,} shown" if len(rows) < found else ""
     return f"{text}{counted(found, 'rules')}{more}{f', all written to {out}' if out else ''}"
 

@@ -7,35 +7,38 @@ from typing import Annotated, Any
 
 import typer
 
-from focuse.cli.files import Layout, Query
-from focuse.cli.output import Json, emit
+from focuse.cli.options import Json, Layout, Sql
+from focuse.cli.output import emit
 from focuse.errors import FocuseError, counted
 
-# ---- focuse report: one HTML page on a run ---------------------------------------------------------------------------
+# ---- focuse report: an HTML report on a run --------------------------------------------------------------------------
 
 
 def report(
     run: Annotated[Path, typer.Argument(help="Folder that 'focuse train --out' made.")],
     test: Annotated[str | None, typer.Argument(help="Test triples [default: the run's own].")] = None,
-    out: Annotated[Path | None, typer.Option(help="The page [default: RUN/report.html].")] = None,
+    out: Annotated[Path | None, typer.Option(help="HTML file to write [default: RUN/report.html].")] = None,
     columns: Annotated[str | None, typer.Option(help="Columns of TEST to use, by heading or counted from 1.")] = None,
     delimiter: Annotated[str | None, typer.Option(help="Separator of TEST.")] = None,
-    header: Annotated[bool | None, typer.Option("--header/--no-header", help="Whether line 1 of TEST is one.")] = None,
-    drawn_by: Annotated[str, typer.Option("--map", help="Map of entities: tsne, umap, pca or none.")] = "tsne",
-    query: Query = None,
+    header: Annotated[
+        bool | None, typer.Option("--header/--no-header", help="Whether the first line of TEST is a header.")
+    ] = None,
+    projection: Annotated[str, typer.Option(help="Projection of the entity map: tsne, umap, pca or none.")] = "tsne",
+    sql: Sql = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Write one self-contained page that needs no network: an audit of the data, the training, ranks and predicted
-    weights beside guesses without a model, calibration, relations one by one, new links, a map of the entities, and
-    what it takes to repeat it. All its figures can be saved from it as JSON.
+    """Write a self-contained HTML report on a run: data, training, evaluation, predicted links and an entity map.
+
+    The report loads nothing from the network, and all its numbers can be saved from it as JSON. The charts need
+    matplotlib.
     """
     from focuse.api import load
 
-    graph = None if test is None else Layout(columns, delimiter, header, query=query).read(test)
+    graph = None if test is None else Layout(columns, delimiter, header, sql=sql).read(test)
     target = run / "report.html" if out is None else out
-    page = load(run, device).report(target, graph, map=drawn_by, progress=not quiet)
+    page = load(run, device).report(target, graph, projection, progress=not quiet)
     emit({"report": str(page)}, f"report: {page}", as_json)
 
 
@@ -44,40 +47,34 @@ def report(
 
 def serve(
     run: Annotated[Path, typer.Argument(help="Folder that 'focuse train --out' made.")],
-    compare: Annotated[Path | None, typer.Option(help="Another run to put the same questions to.")] = None,
+    compare: Annotated[Path | None, typer.Option(help="Second run to compare with.")] = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; others than loopback are open to all.")
+        str, typer.Option(help="Address to listen on; other than loopback, it is open to everyone.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    waiting: Annotated[int, typer.Option(help="Questions of one client that may wait; more are answered 429.")] = 32,
-    timeout: Annotated[float, typer.Option(help="Seconds that a question may take, waiting included.")] = 60.0,
-    connections: Annotated[int, typer.Option(help="Connections open at once.")] = 1000,
-    patience: Annotated[
-        float, typer.Option(help="Seconds for a request to arrive, and for an answer to be taken.")
-    ] = 10.0,
-    max_body: Annotated[int, typer.Option(help="Bytes of a request's body; more are answered 413.")] = 256 * 1024,
-    rate: Annotated[float, typer.Option(help="Requests a second of one client; 0 does not count them.")] = 0.0,
+    timeout: Annotated[float, typer.Option(help="Seconds for one answer, including the time in the queue.")] = 60.0,
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Search entities, look at their weighted neighbourhoods, ask what is missing and why, compare two runs.
+    """Explore a run in a browser: search entities, their neighborhoods and missing links, and compare two runs.
 
-    The page needs no network. Ctrl-C stops it.
+    The page needs no network. Ctrl-C stops the server.
     """
-    from focuse.explorer.limits import Limits
-    from focuse.explorer.server import Listening
+    import signal
+
+    from focuse.explorer.server import is_loopback
     from focuse.explorer.server import serve as start_server
 
-    taken = Limits(waiting, timeout, connections, patience, max_body, rate)
+    def report(url: str) -> None:
+        warning = "" if is_loopback(host) else f"there is no password: everyone who can reach {host} can use this run"
+        if warning:
+            typer.echo(f"focuse: warning: {warning}", err=True)
+        started = {"url": url, "run": str(run), "compare": compare and str(compare), "warning": warning}
+        emit(started, f"focuse explorer: {url} (API: {url}docs); Ctrl-C stops it", as_json)
 
-    def told(listening: Listening) -> None:
-        if listening.warning:
-            typer.echo(f"focuse: warning: {listening.warning}", err=True)
-        text = f"focuse explorer: {listening.url} (API: {listening.url}docs); Ctrl-C stops it"
-        emit(listening.to_dict(), text, as_json)
-
-    start_server(run, compare, host, port, device, open_page, told, taken)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` stops the server as Ctrl-C does
+    start_server(run, compare, host, port, device, open_page, timeout, report)
     typer.echo("focuse: stopped", err=True)
 
 
@@ -92,34 +89,32 @@ def export(
             help="File: .parquet, .csv, .tsv, .vec (word2vec), .npz, .safetensors, .pt; or a folder (projector)."
         ),
     ],
-    form: Annotated[
+    format: Annotated[
         str | None,
         typer.Option(
-            "--format",
-            help="parquet, csv, tsv, word2vec, projector, numpy, safetensors or pyg [default: by the suffix of --out].",
+            help="parquet, csv, tsv, word2vec, projector, numpy, safetensors or pyg [default: by the suffix of --out]."
         ),
     ] = None,
     what: Annotated[str, typer.Option(help="entities, relations or both.")] = "entities",
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Write the embeddings of a run with their names, as Parquet, CSV, TSV, word2vec's text, a folder for TensorBoard's
+    """Write the embeddings of a run with their names: Parquet, CSV, TSV, word2vec, a folder for TensorBoard's
     projector, NumPy, safetensors or tensors for PyTorch Geometric.
     """
     from focuse.api import load
-    from focuse.exports.exporting import check_export
+    from focuse.integrations.export import check_export
     from focuse.models.base import components_of
 
-    form = check_export(out, form, what)
+    format = check_export(out, format, what)
     loaded = load(run, "cpu")
-    files = [str(path) for path in loaded.export(out, form, what)]
-    found = loaded.scorer.encoded_tables()
+    files = [str(path) for path in loaded.export(out, format, what)]
     data = {
-        "format": form,
-        "what": "both" if form == "pyg" else what,
+        "format": format,
+        "what": "both" if format == "pyg" else what,
         "files": files,
-        "entities": list(found["entity"].shape),
+        "entities": list(loaded.scorer.encoded_tables()["entity"].shape),
         "relations": list(loaded.scorer.relation_table().shape),
-        "parts": components_of(loaded.scorer.model)[0],
+        "components": components_of(loaded.scorer.model)[0],
     }
     emit(data, "\n".join(f"written: {path}" for path in files), as_json)
 

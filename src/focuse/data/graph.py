@@ -505,15 +505,15 @@ class Graph:
         )
         return graph
 
-    def write(self, path: str | Path, base: str = BASE_IRI) -> None:
+    def write(self, path: str | Path, base_iri: str = BASE_IRI) -> None:
         """Write the graph to a .tsv, .csv, .parquet, RDF (.nt, .nq, .ttl, .trig) or .graphml file.
 
-        Text may be compressed (.gz, .zst). In RDF, a name that is not an IRI is appended to `base`. The file appears
-        only when it is complete.
+        Text may be compressed (.gz, .zst). In RDF, a name that is not an IRI is appended to `base_iri`. The file
+        appears only when it is complete.
         """
         from focuse.data.writers import write
 
-        write(self, Path(path), base)
+        write(self, Path(path), base_iri)
 
 
 @dataclass(frozen=True)

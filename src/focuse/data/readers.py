@@ -67,11 +67,11 @@ class ReadOptions:
     weights: ColumnNames | None = None
     delimiter: str | None = None
     header: bool | None = None
-    query: str | None = None
-    missing: float | str | None = None
+    sql: str | None = None
+    missing_weight: float | str | None = None
     literals: str = "skip"
-    shorten: bool = False
-    base: str = BASE_IRI
+    short_names: bool = False
+    base_iri: str = BASE_IRI
     cache: bool = True
 
 
@@ -83,11 +83,11 @@ def read(
     delimiter: str | None = None,
     header: bool | None = None,
     relation_weights: Mapping[str, float] | str | Path | None = None,
-    query: str | None = None,
-    missing: float | str | None = None,
+    sql: str | None = None,
+    missing_weight: float | str | None = None,
     literals: str = "skip",
-    shorten: bool = False,
-    base: str = BASE_IRI,
+    short_names: bool = False,
+    base_iri: str = BASE_IRI,
     cache: bool = True,
 ) -> Graph:
     """Read a weighted graph: head, relation, tail and optionally weight.
@@ -107,15 +107,15 @@ def read(
         The layout of a text file, which is detected by default, like the compression.
     relation_weights : mapping or path
         One weight per relation instead of one per edge: a dict or a file with two columns.
-    query : str
+    sql : str
         The SELECT statement that returns the edges of a database.
-    missing : float or 'drop'
+    missing_weight : float or 'drop'
         The weight of RDF and GraphML edges without one, or 'drop' to leave them out.
     literals : 'skip' or 'keep'
         'keep' makes entities of RDF literals.
-    shorten : bool
+    short_names : bool
         Keep only the last part of IRIs.
-    base : str
+    base_iri : str
         The IRI that names were appended to when the RDF file was written.
     cache : bool
         Keep the encoded graph of a large file in the cache, from where it is loaded the next time.
@@ -124,7 +124,9 @@ def read(
     Graph(rows: 2 edges, 3 entities, 1 relation)
     """
     source = source() if callable(source) else source
-    options = ReadOptions(columns, weights, delimiter, header, query, missing, literals, shorten, base, cache)
+    options = ReadOptions(
+        columns, weights, delimiter, header, sql, missing_weight, literals, short_names, base_iri, cache
+    )
     graph = _read_source(source, options)
     if not len(graph) and graph is not source:
         raise FocuseError(f"{graph.source}: no edges; expected rows of head, relation, tail and weight")

@@ -22,7 +22,7 @@ from focuse.models.base import Model
 from focuse.option_strings import choose
 
 # 'partitioned' runs the engine that 'auto' selects on the partitions that are in memory.
-ENGINES = ("auto", "reference", "fused", "partitioned", *SHARDED_ENGINES)
+ENGINES = ("auto", "torch", "native", "partitioned", *SHARDED_ENGINES)
 
 
 def make_engine(
@@ -50,10 +50,10 @@ def make_engine(
     device = tables["entity"].device
     fused = FusedCpuEngine if device.type == "cpu" else FusedGpuEngine
     lacking = fused.unsupported_reason(model, device, optimizer, inverse_relations)
-    if name == "fused" and lacking:
-        raise FocuseError(f"engine 'fused': {lacking}; use the engine 'auto'")
+    if name == "native" and lacking:
+        raise FocuseError(f"engine 'native': {lacking}; use the engine 'auto'")
     engine_class: type[AutogradEngine] = fused
-    if name == "reference" or lacking:
+    if name == "torch" or lacking:
         recorded = name == "auto" and device.type == "cuda" and isinstance(optimizer, FusableOptimizer)
         engine_class = CudaGraphEngine if recorded else AutogradEngine
     engine = engine_class(model, tables["entity"], tables["relation"], optimizer, parameters, inverse_relations)

@@ -160,7 +160,7 @@ class FusedCpuEngine(AutogradEngine):
         return (
             ""
             if isinstance(optimizer, FusableOptimizer)
-            else "it needs the optimizer 'row-adam', 'adam' or 'row-adagrad'"
+            else "it needs the optimizer 'sparse-adam', 'adam' or 'sparse-adagrad'"
         )
 
     def step(self, step: Step) -> float | Tensor:

@@ -55,7 +55,8 @@ class FusedGpuEngine(CudaGraphEngine):
             return "it needs the package triton"
         if model.fused is None or model.fused.query is None or inverse_relations:
             return unsupported_model(model, inverse_relations)
-        return "" if isinstance(optimizer, FusableOptimizer) else "it needs the optimizer adam, row-adam or row-adagrad"
+        needed = "it needs the optimizer adam, sparse-adam or sparse-adagrad"
+        return "" if isinstance(optimizer, FusableOptimizer) else needed
 
     def step(self, step: Step) -> Tensor:
         """Take one step with Triton kernels if they support it, otherwise with autograd."""

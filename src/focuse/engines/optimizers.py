@@ -1,7 +1,7 @@
 """Optimizers of embedding tables.
 
-The optimizers of torch ("adam", "adagrad", "sgd") update whole tables in every step. Row-wise ones ("row-adam",
-"row-adagrad") update only the rows of the batch, as `torch.optim.SparseAdam` does, and keep their moments in plain
+The optimizers of torch ("adam", "adagrad", "sgd") update whole tables in every step. Row-wise ones ("sparse-adam",
+"sparse-adagrad") update only the rows of the batch, as `torch.optim.SparseAdam` does, and keep their moments in plain
 tensors, so that a fused engine can compute the step itself (`focuse.engines.base.FusableOptimizer`).
 """
 
@@ -148,12 +148,12 @@ OPTIMIZERS: dict[str, Callable[[Tables, float], TableOptimizer]] = {
     "adam": Adam,
     "adagrad": lambda tables, lr: WholeTableOptimizer(tables, lambda p: torch.optim.Adagrad(p, lr=lr)),
     "sgd": lambda tables, lr: WholeTableOptimizer(tables, lambda p: torch.optim.SGD(p, lr=lr)),
-    "row-adam": RowAdam,
-    "row-adagrad": RowAdagrad,
+    "sparse-adam": RowAdam,
+    "sparse-adagrad": RowAdagrad,
 }
 
 # Default learning rates. The steps of Adagrad shrink from the start, so its learning rate is large.
-LEARNING_RATES = {"adam": 1e-3, "adagrad": 0.1, "sgd": 1e-2, "row-adam": 1e-3, "row-adagrad": 0.1}
+LEARNING_RATES = {"adam": 1e-3, "adagrad": 0.1, "sgd": 1e-2, "sparse-adam": 1e-3, "sparse-adagrad": 0.1}
 
 
 def make_optimizer(name: str, tables: Tables, lr: float) -> TableOptimizer:

@@ -1,228 +1,236 @@
-"""What stands before every request: its host and origin, rate, size, kind and time, and headers of answers."""
+"""Protection of the server: foreign pages, large or slow requests, stalled connections, too many questions at once."""
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import json
-import math
 import re
 import socket
+import threading
 import time
-from collections import OrderedDict
-from typing import Any
-from urllib.parse import unquote
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, Literal, TypeVar
 
+import psutil  # type: ignore[import-untyped, unused-ignore]
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from focuse.explorer import limits
+from focuse.explorer.schemas import ProblemError
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
+Answer = TypeVar("Answer")
+Lane = Literal["quick", "slow"]
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 EVERYWHERE = ("0.0.0.0", "::", "")
-# Nothing but this server's own files, no inline code, in no other page's frame; explanations' pictures are data: URLs.
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "content-security-policy": POLICY,
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
-    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+MAX_BODY = 4 * 2**20  # bytes; the longest request that the schema allows fits, whatever its characters
+POLL_SECONDS = 0.25  # between checks whether a waiting client is still connected
+# Only files of this server, no inline code, and no frame of another page; pictures of explanations are data: URLs.
+SECURITY_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-cache",
 }
-SENT = [(key.encode(), value.encode()) for key, value in HEADERS.items()]
-API = "/api/"
-ABSOLUTE = re.compile(rb"https?://([^/?#]*)", re.IGNORECASE)
-NAMED = re.compile(r"(?:\[(.*)\]|([^:\[\]]*))(?::\d*)?")
-Fault = tuple[int, str, str]
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it.
+def allowed_hosts(host: str) -> list[str]:
+    """Return the values of the Host header that a server accepts which listens on `host`.
 
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
-    (True, True, False)
+    Any other name may belong to a foreign page that made its own name point to this machine (DNS rebinding).
+
+    >>> allowed_hosts("127.0.0.1")
+    ['localhost', '127.0.0.1', '[::1]']
     """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host_of(host) == "localhost"
+    names = [host]
+    if host in EVERYWHERE:
+        names = [socket.gethostname(), f"{socket.gethostname()}.local"]
+        names += [entry.address.partition("%")[0] for card in psutil.net_if_addrs().values() for entry in card]
+    return list(dict.fromkeys([*LOOPBACK, *(f"[{name}]" if ":" in name else name.lower() for name in names)]))
 
 
-def host_of(header: str) -> str:
-    """The host of a Host header in one spelling: without port, brackets and the dot of a full name, lower case.
+class RequestGuard:
+    """Middleware that refuses requests of other sites' pages and long or slow bodies, and adds security headers."""
 
-    >>> host_of("LocalHost.:8000"), host_of("[0:0::1]:8000"), host_of("127.0.0.1")
-    ('localhost', '::1', '127.0.0.1')
-    """
-    text = header.strip().lower()
-    found = NAMED.fullmatch(text)
-    host = (found[1] or found[2] or "").removesuffix(".") if found else text
-    try:
-        return str(ipaddress.ip_address(host))
-    except ValueError:
-        return host
-
-
-def own_names() -> set[str]:
-    """What this machine is called in its own network; nobody else can have a name without dots, or one of .local."""
-    name = host_of(socket.gethostname())
-    short = name.partition(".")[0]
-    return {name, short, f"{short}.local"} - {"", ".local"}
-
-
-def as_path(scope: Scope) -> Scope:
-    """The request with its address as a path: HTTP lets one write it whole, and then its host goes before the header's.
-
-    >>> made = as_path({"raw_path": b"http://localhost:8000/docs", "headers": [(b"host", b"other")]})
-    >>> made["path"], made["raw_path"], made["headers"]
-    ('/docs', b'/docs', [(b'host', b'localhost:8000')])
-    """
-    found = ABSOLUTE.match(scope.get("raw_path") or b"")
-    if found is None:
-        return scope
-    path = scope["raw_path"][found.end() :] or b"/"
-    headers = [(b"host", found[1]), *(pair for pair in scope["headers"] if pair[0] != b"host")]
-    return {**scope, "path": unquote(path.decode("latin-1")), "raw_path": path, "headers": headers}
-
-
-class Rates:
-    """Requests a second of each client: a bucket that fills at `rate` and holds two seconds of it, or one request.
-
-    >>> rates = Rates(1.0)
-    >>> [rates.wait("me", now=0.0) for _ in range(3)], rates.wait("me", now=1.5), rates.wait("you", now=1.5)
-    ([0.0, 0.0, 1.0], 0.0, 0.0)
-    """
-
-    def __init__(self, rate: float, clients: int = limits.CLIENTS) -> None:
-        self.rate, self.most, self.clients = rate, max(1.0, 2 * rate), clients
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # client: requests left, when that was
-
-    def wait(self, client: str, now: float | None = None) -> float:
-        """Seconds until its next request is welcome; 0 counts this one."""
-        now = time.monotonic() if now is None else now
-        left, then = self._left.pop(client, (self.most, now))
-        left = min(self.most, left + (now - then) * self.rate)
-        self._left[client] = (left - 1 if left >= 1 else left, now)
-        while len(self._left) > self.clients:  # whoever was not here for longest is forgotten
-            self._left.popitem(last=False)
-        return 0.0 if left >= 1 else (1 - left) / self.rate
-
-
-class Guard:
-    """Refuses requests for other hosts (DNS rebinding) and from other sites' pages, too many, too large, too slow.
-
-    A server that listens everywhere is also reached by its addresses and its own name. An address is safe: a foreign
-    page can make a name of its own point here, but not an address.
-    """
-
-    def __init__(self, app: ASGIApp, host: str = "127.0.0.1", taken: limits.Limits | None = None) -> None:
-        self.app, self.taken = app, taken or limits.Limits()
-        self.body = self.taken.body
-        self.rates = Rates(self.taken.rate) if self.taken.rate else None
-        self.everywhere = host in EVERYWHERE
-        self.hosts = {*LOOPBACK, *(own_names() if self.everywhere else [host_of(host)])}
+    def __init__(self, app: ASGIApp, hosts: Collection[str], monitor: ConnectionMonitor) -> None:
+        self.app, self.hosts, self.monitor = app, hosts, monitor
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await self.app(scope, receive, send)
-            return  # there is no websocket here
-        scope = as_path(scope)
+            await self.app(scope, receive, send)
+            return
 
-        async def guarded(message: Message) -> None:
+        async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *SENT]
+                MutableHeaders(scope=message).update(SECURITY_HEADERS)
             await send(message)
 
-        headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
-        fault = self._fault(scope, headers)
-        if fault is None and self.rates is not None and scope["path"].startswith(API):
-            client = scope.get("client") or ("",)
-            if wait := self.rates.wait(client[0]):
-                told = f"more than {self.rates.rate:g} requests a second"
-                await _refuse(guarded, (429, told, "ask more slowly"), again=math.ceil(wait))
-                return
-        if fault is None:
-            found = await self._whole_body(receive, headers)
-            if not isinstance(found, tuple):
-                await self.app(scope, found, guarded)
-                return
-            fault = found
-        await _refuse(guarded, fault)
+        with self.monitor.serving(scope.get("client")):
+            try:
+                headers = Headers(scope=scope)
+                if scope["path"].startswith("/api/") and self._is_foreign(headers):
+                    raise ProblemError(403, "a page of another site sent this", "use the page of the explorer")
+                if scope["method"] == "POST":
+                    receive = await self._read_body(headers, receive)
+            except ProblemError as refused:
+                await problem_response(refused)(scope, receive, send_guarded)
+            else:
+                await self.app(scope, receive, send_guarded)
 
-    def _fault(self, scope: Scope, headers: dict[str, str]) -> Fault | None:
-        """What is wrong with a request before its body is read: status, what, what to do."""
-        if not self._known(host_of(headers.get("host", ""))):
-            return 400, f"this server is not {headers.get('host', '')!r}", "open it by the address that it printed"
-        if scope["path"].startswith(API) and self._foreign(headers):
-            return 403, "a page of another site asks", "open the explorer's own page, or ask from a program"
-        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > limits.ADDRESS:
-            return 414, f"the address is longer than {limits.ADDRESS:,} bytes", "ask for shorter names"
-        # Uvicorn looks at the size of what it waits for, not of headers that come all at once.
-        if sum(len(key) + len(value) + 4 for key, value in scope["headers"]) > limits.HEADERS:
-            return 431, f"the headers are longer than {limits.HEADERS:,} bytes", "send fewer, or shorter ones"
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if scope["method"] == "POST" and kind != "application/json":
-            return 415, "the body is not JSON", "send it with Content-Type: application/json"
-        return None
+    def _is_foreign(self, headers: Headers) -> bool:
+        """Return whether a browser marks the request as sent by the page of another site.
 
-    def _foreign(self, headers: dict[str, str]) -> bool:
-        """Whether a browser says that another site's page sent it: it could not read the answer, but make work."""
-        if headers.get("sec-fetch-site") == "cross-site":
-            return True
-        origin = headers.get("origin")
-        return origin is not None and not self._known(host_of(origin.partition("://")[2]))
+        Such a page could not read the answer, but it could keep the model busy.
+        """
+        host = re.sub(r":[0-9]+$", "", headers.get("origin", "").partition("://")[2].lower())
+        return headers.get("sec-fetch-site") == "cross-site" or ("origin" in headers and host not in self.hosts)
 
-    def _known(self, host: str) -> bool:
-        if host in self.hosts:
-            return True
-        try:
-            ipaddress.ip_address(host)
-        except ValueError:
-            return False
-        return self.everywhere
-
-    async def _whole_body(self, receive: Receive, headers: dict[str, str]) -> Receive | Fault:
-        """The body read up to the limit, given on as it came; what is wrong where it goes beyond, or takes too long."""
-        large = 413, f"the body is larger than {self.body:,} bytes", "send fewer questions at once"
+    async def _read_body(self, headers: Headers, receive: Receive) -> Receive:
+        """Return a `receive` that yields the whole body, which is read within the limits on its size and time."""
+        too_large = ProblemError(413, f"the body is larger than {MAX_BODY:,} bytes", "send fewer questions at once")
         length = headers.get("content-length", "0")
-        told = int(length) if length.isascii() and length.isdigit() and len(length) < 20 else math.inf
-        if told > self.body and (told > limits.DISCARDED or "expect" in headers):
-            return large  # it would be read in vain
-        parts, size, more = [], 0, True
+        if not length.isdecimal() or len(length) > 18 or int(length) > MAX_BODY:
+            raise too_large
+        body, more = bytearray(), True
         try:
-            async with asyncio.timeout(self.taken.patience):
-                while more and size <= limits.DISCARDED:
+            async with asyncio.timeout(self.monitor.io_timeout):
+                while more:
                     message = await receive()
-                    if message["type"] != "http.request":
-                        break
-                    size += len(message.get("body", b""))
-                    if size <= self.body:
-                        parts.append(message.get("body", b""))
+                    body += message.get("body", b"")
                     more = message.get("more_body", False)
+                    if len(body) > MAX_BODY:
+                        raise too_large
         except TimeoutError:
-            return 408, f"no whole body within {self.taken.patience:g} seconds", "send it faster, or less"
-        if size > self.body:  # read on nonetheless: one who is still sending would not hear the answer
-            return large
-        waiting: list[Message] = [{"type": "http.request", "body": b"".join(parts), "more_body": False}]
+            seconds = f"{self.monitor.io_timeout:g} seconds"
+            raise ProblemError(408, f"the body did not arrive within {seconds}", "send it faster") from None
+        whole: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
-        async def given() -> Message:
-            return waiting.pop() if waiting else await receive()
+        async def replay() -> Message:
+            return whole.pop() if whole else await receive()
 
-        return given
+        return replay
 
 
-async def _refuse(send: Any, fault: Fault, again: int | None = None) -> None:
-    status, error, hint = fault
-    body = json.dumps({"error": error, "hint": hint, "nearest": []}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if again is not None:
-        headers.append((b"retry-after", str(again).encode()))
-    else:
-        headers.append((b"connection", b"close"))  # what comes behind it may be the rest of a body
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+def problem_response(refused: ProblemError) -> JSONResponse:
+    """Return the answer to a request that is refused."""
+    headers = {} if refused.retry_after is None else {"Retry-After": str(refused.retry_after)}
+    return JSONResponse(refused.problem.model_dump(), refused.status, headers)
+
+
+class ConnectionMonitor:
+    """Closes connections whose client neither completes a request nor reads its answer.
+
+    Uvicorn itself waits forever in both cases. It calls `close_stalled` once per second; `connections` are its
+    protocols. If half of all connections are in use, a stalled one is closed after a second.
+    """
+
+    def __init__(self, io_timeout: float = 10.0, max_connections: int = 800) -> None:
+        self.io_timeout, self.max_connections = io_timeout, max_connections
+        self.connections: set[Any] = set()
+        self._active: set[Any] = set()  # clients whose request the application works on
+        self._recent: set[Any] = set()  # clients whose request was answered since the last look
+        self._stalled: dict[Any, tuple[int, float]] = {}  # connection: bytes not sent yet, and since when
+
+    @contextmanager
+    def serving(self, client: Any) -> Iterator[None]:
+        """Note that the application works on a request of this client."""
+        self._active.add(client)
+        try:
+            yield
+        finally:
+            self._active.discard(client)
+            self._recent.add(client)
+
+    async def close_stalled(self) -> None:
+        """Close connections without progress for `io_timeout` seconds."""
+        now, stalled = time.monotonic(), {}
+        limit = self.io_timeout if 2 * len(self.connections) < self.max_connections else min(1.0, self.io_timeout)
+        for connection in list(self.connections):
+            unsent = connection.transport.get_write_buffer_size()
+            before, since = self._stalled.get(connection, (unsent, now))
+            waits_for_us = connection.client in self._active and not unsent
+            if waits_for_us or unsent != before or connection.client in self._recent:
+                since = now
+            if now - since > limit:
+                connection.transport.abort()
+            else:
+                stalled[connection] = (unsent, since)
+        self._stalled = stalled
+        self._recent.clear()
+
+
+class ModelQueue:
+    """Runs questions to the models one at a time, in a thread of its own.
+
+    Slow questions wait in a lane of their own. After each of them, all quick questions that wait by then come first: a
+    quick question waits for one slow question at most, and slow ones are never starved. The thread is a daemon, so that
+    a question in progress does not keep the server from stopping.
+    """
+
+    def __init__(self, timeout: float = 60.0, max_quick: int = 64, max_slow: int = 16) -> None:
+        self.timeout = timeout
+        self._limits: dict[Lane, int] = {"quick": max_quick, "slow": max_slow}
+        self._lanes: dict[Lane, deque[tuple[Future[Any], Callable[[], Any]]]] = {"quick": deque(), "slow": deque()}
+        self._quick_first = 0  # quick questions that come before the next slow one
+        self._changed = threading.Condition()
+        threading.Thread(target=self._work, name="focuse-model", daemon=True).start()
+
+    @property
+    def waiting(self) -> int:
+        """The number of questions in the queue."""
+        return sum(map(len, self._lanes.values()))
+
+    def submit(self, job: Callable[[], Answer], lane: Lane = "quick") -> Future[Answer]:
+        """Add a question; if its lane is full, that is a problem with status 429."""
+        future: Future[Answer] = Future()
+        with self._changed:
+            queue = self._lanes[lane] = deque(entry for entry in self._lanes[lane] if not entry[0].cancelled())
+            if len(queue) >= self._limits[lane]:
+                raise ProblemError(429, "the model is busy", "too many questions wait; try again soon", retry_after=2)
+            queue.append((future, job))
+            self._changed.notify()
+        return future
+
+    async def run(
+        self, job: Callable[[], Answer], lane: Lane = "quick", is_gone: Callable[[], Awaitable[bool]] | None = None
+    ) -> Answer:
+        """Return the answer to a question; it is given up after `timeout` seconds, or if its client has left."""
+        deadline = time.monotonic() + self.timeout
+        answer = asyncio.wrap_future(self.submit(job, lane))
+        try:
+            while not (await asyncio.wait({answer}, timeout=POLL_SECONDS))[0]:
+                if time.monotonic() >= deadline:
+                    error = f"no answer within {self.timeout:g} seconds"
+                    raise ProblemError(503, error, "ask for less (top), or try again soon", retry_after=2)
+                if is_gone is not None and await is_gone():
+                    raise ProblemError(503, "the client has left")
+            return answer.result()
+        finally:
+            answer.cancel()
+
+    def _take(self) -> tuple[Future[Any], Callable[[], Any], Lane]:
+        with self._changed:
+            self._changed.wait_for(lambda: self.waiting)
+            slow = self._lanes["slow"] and not (self._lanes["quick"] and self._quick_first)
+            lane: Lane = "slow" if slow else "quick"
+            self._quick_first = max(0, self._quick_first - 1)
+            return *self._lanes[lane].popleft(), lane
+
+    def _work(self) -> None:
+        while True:
+            future, job, lane = self._take()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(job())
+            except BaseException as error:
+                future.set_exception(error)
+            if lane == "slow":
+                self._quick_first = len(self._lanes["quick"])
+            del future, job  # while the thread waits, it keeps no answer in memory

@@ -1,27 +1,153 @@
-"""What the API takes and gives, typed; /openapi.json is made of these."""
+"""The types of all requests and answers of the API; `/openapi.json` is generated from them.
+
+A request is accepted if and only if the published schema allows it: unknown fields, null for a field that can be left
+out, and numbers in any other spelling are refused.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
-from focuse.explorer import limits
+MAX_NAME = 1000  # characters of a name
+MAX_SEARCH = 200  # characters of a search
+MAX_SUGGESTIONS = 50
+MAX_TOP = 200  # completions of one question
+MAX_TRIPLES = 100  # triples in one request
+MAX_EDGES = 300  # edges of a neighborhood
+MAX_DEPTH = 2  # steps of a neighborhood
+MAX_FACTS = 5000  # triples of an entity on one page
 
-Name = Annotated[str, Field(max_length=limits.NAME)]
-Top = Annotated[int, Field(ge=1, le=limits.TOP)]
+# ---- fields of requests ----------------------------------------------------------------------------------------------
+
+
+def _refuse_null(value: Any) -> Any:
+    if value is None:
+        raise ValueError("leave the field out instead of null")
+    return value
+
+
+def _integral(value: Any) -> Any:
+    """Return 5 for 5.0, which JSON Schema calls an integer."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _plain_number(value: Any) -> Any:
+    """Refuse spellings of a number in a query string that JSON does not know, such as '1_0', ' 1' and 'nan'."""
+    if isinstance(value, str) and not re.fullmatch(r"-?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,4})?", value):
+        raise ValueError("this is not a number")
+    return value
+
+
+IN_QUERY = BeforeValidator(_plain_number)
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
+OptionalName = Annotated[
+    Name | SkipJsonSchema[None],
+    BeforeValidator(_refuse_null),
+    Field(json_schema_extra=lambda schema: schema.pop("default", None)),
+]
+TriplePart = Literal["head", "relation", "tail"]
+PARTS: tuple[TriplePart, ...] = ("head", "relation", "tail")
+TWO_PARTS: list[Any] = [{"required": [first, second]} for first, second in (PARTS[:2], PARTS[::2], PARTS[1:])]
+
+
+class Request(BaseModel):
+    """What all requests have in common."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+# ---- requests --------------------------------------------------------------------------------------------------------
+
+
+class EntityQuery(Request):
+    q: Annotated[str, Field(max_length=MAX_SEARCH, description="Part of a name; case and accents are ignored.")]
+    limit: Annotated[int, Field(ge=1, le=MAX_SUGGESTIONS), IN_QUERY] = 10
+
+
+class NeighborhoodQuery(Request):
+    entity: Name
+    depth: Annotated[int, Field(ge=1, le=MAX_DEPTH), IN_QUERY] = 1
+    relation: OptionalName = None
+    limit: Annotated[int, Field(ge=1, le=MAX_EDGES), IN_QUERY] = 30
+
+
+class FactsQuery(Request):
+    entity: Name
+    relation: OptionalName = None
+    offset: Annotated[int, Field(ge=0, le=2**31), IN_QUERY] = 0
+    limit: Annotated[int, Field(ge=1, le=MAX_FACTS), IN_QUERY] = 100
+
+
+class MissingQuery(Request):
+    entity: Name
+    relation: OptionalName = None
+    direction: Literal["out", "in", "both"] = "both"
+    top: Annotated[int, Field(ge=1, le=MAX_TOP), IN_QUERY] = 20
+
+
+class Question(Request):
+    """A triple without one of its parts, which is ranked. If all parts are given, the tail is ranked as well."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": TWO_PARTS})
+    head: OptionalName = None
+    relation: OptionalName = None
+    tail: OptionalName = None
+    top: Annotated[int, Field(ge=1, le=MAX_TOP, strict=True), BeforeValidator(_integral)] = 10
+    new_only: Annotated[bool, Field(strict=True)] = False
+
+    @property
+    def missing(self) -> list[TriplePart]:
+        """The parts that are left out."""
+        return [part for part in PARTS if getattr(self, part) is None]
+
+    @model_validator(mode="after")
+    def check_parts(self) -> Question:
+        if len(self.missing) > 1:
+            raise ValueError("give two of head, relation and tail; the third is ranked")
+        return self
+
+
+class Triple(Request):
+    head: Name
+    relation: Name
+    tail: Name
+
+
+class WeightsQuestion(Request):
+    """`coverage` is the share of true weights that the intervals shall contain."""
+
+    triples: Annotated[list[Triple], Field(min_length=1, max_length=MAX_TRIPLES)]
+    coverage: Annotated[float, Field(strict=True, gt=0, lt=1)] = 0.9
+
+
+# ---- answers ---------------------------------------------------------------------------------------------------------
 
 
 class Problem(BaseModel):
-    """Every error: what is wrong, what to do, and names that come near a misspelt one."""
+    """Every error: what is wrong, what to do, and the names nearest to a misspelled one."""
 
     error: str
     hint: str = ""
     nearest: list[str] = []
 
 
+class ProblemError(Exception):
+    """A request that is answered by a problem, with its HTTP status and the seconds after which to try again."""
+
+    def __init__(
+        self, status: int, error: str, hint: str = "", nearest: list[str] | None = None, retry_after: int | None = None
+    ) -> None:
+        super().__init__(error)
+        self.status, self.retry_after = status, retry_after
+        self.problem = Problem(error=error, hint=hint, nearest=nearest or [])
+
+
 class Health(BaseModel):
-    """`status` is 'warming' while the run fits its weights and probabilities for the first time."""
+    """`status` is 'warming' while the run fits its weight and probability estimators for the first time."""
 
     status: Literal["ready", "warming", "failed"]
     problem: str = ""
@@ -30,15 +156,14 @@ class Health(BaseModel):
     entities: int
     relations: int
     facts: int
-    uptime_seconds: float
     waiting: int
 
 
 class RelationCount(BaseModel):
     name: str
     facts: int
-    lowest: float | None
-    highest: float | None
+    lowest: float
+    highest: float
 
 
 class EntityHit(BaseModel):
@@ -46,8 +171,12 @@ class EntityHit(BaseModel):
     degree: int
 
 
+class EntityHits(BaseModel):
+    entities: list[EntityHit]
+
+
 class Metrics(BaseModel):
-    """Figures of the test split where ranking it is quick, else of validation as training stored them."""
+    """Metrics of the test split if ranking it is quick, otherwise those of validation that training stored."""
 
     source: Literal["test", "validation", "none", "pending"]
     figures: dict[str, float]
@@ -72,36 +201,29 @@ class RunSummary(BaseModel):
     compare: str | None
 
 
-class EntityHits(BaseModel):
-    query: str
-    exact: bool
-    entities: list[EntityHit]
-
-
-class Node(BaseModel):
-    name: str
-    degree: int
+class Node(EntityHit):
     distance: int
 
 
-class Edge(BaseModel):
-    """`strength` is the weight as a share of its relation's range, in [0, 1]; `split` is the part it comes from."""
-
+class NamedTriple(BaseModel):
     head: str
     relation: str
     tail: str
+
+
+class Edge(NamedTriple):
+    """`strength` is the weight scaled to [0, 1] per relation."""
+
     weight: float
     strength: float
     split: Literal["train", "valid", "test"]
 
 
-class Neighbourhood(BaseModel):
-    """Edges strongest first. `total` counts the facts that were to choose from."""
+class Neighborhood(BaseModel):
+    """Edges, strongest first."""
 
     entity: str
     degree: int
-    depth: int
-    total: int
     nodes: list[Node]
     edges: list[Edge]
     relations_out: list[str]
@@ -116,97 +238,48 @@ class Facts(BaseModel):
     facts: list[Edge]
 
 
-class Question(BaseModel):
-    """A triple with one part left out (the others by name); with all three, its own place among tails is told."""
-
-    model_config = ConfigDict(extra="forbid")
-    head: Name | None = None
-    relation: Name | None = None
-    tail: Name | None = None
-    top: Top = 10
-    new_only: bool = False
-
-
-class Link(BaseModel):
-    """One completion; `expected_weight`, `low` and `high` are in the graph's units, None where the run cannot tell."""
+class Link(NamedTriple):
+    """One completion; the predicted weight is in the units of the graph, null if the run cannot predict it."""
 
     rank: int
-    head: str
-    relation: str
-    tail: str
     score: float
     known: bool = False
     weight: float | None = None
-    expected_weight: float | None = None
-    confidence: float | None = None
-    low: float | None = None
-    high: float | None = None
+    weight_mean: float | None = None
+    weight_low: float | None = None
+    weight_high: float | None = None
     probability: float | None = None
-    direction: Literal["out", "in", ""] = ""
+    confidence: float | None = None
 
 
 class Links(BaseModel):
     links: list[Link]
-    notes: list[str] = []
 
 
-class Batch(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    questions: Annotated[list[Question], Field(min_length=1, max_length=limits.BATCH)]
-
-
-class BatchAnswer(BaseModel):
-    """One answer a question, in order: links, or the problem with it."""
-
-    links: list[Link] = []
-    problem: Problem | None = None
-
-
-class BatchAnswers(BaseModel):
-    answers: list[BatchAnswer]
-
-
-class Triple(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    head: Name
-    relation: Name
-    tail: Name
-
-
-class Weigh(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    triples: Annotated[list[Triple], Field(min_length=1, max_length=limits.TRIPLES)]
-    coverage: Annotated[float, Field(gt=0, lt=1)] = 0.9
-
-
-class WeighedTriple(BaseModel):
-    head: str
-    relation: str
-    tail: str
-    expected: float | None
-    typical: float | None
-    low: float | None
-    high: float | None
+class PredictedWeight(NamedTriple):
+    weight_mean: float | None
+    weight_median: float | None
+    weight_low: float | None
+    weight_high: float | None
     probability: float | None
     known: bool
 
 
-class Weights(BaseModel):
+class PredictedWeights(BaseModel):
     coverage: float
-    triples: list[WeighedTriple]
+    triples: list[PredictedWeight]
     notes: list[str]
 
 
 class Explained(BaseModel):
-    """The explanation as the run gives it, in words, as data and as a picture."""
+    """The explanation of the run, as text and as data."""
 
     text: str
     explanation: dict[str, Any]
-    svg: str
 
 
 class Side(BaseModel):
-    """One run's answer to the compared question."""
+    """The answer of one run to the compared question."""
 
     run: str
     model: str
@@ -215,8 +288,8 @@ class Side(BaseModel):
     problem: Problem | None = None
 
 
-class Compared(BaseModel):
-    """One completion in both runs; `moved` is how many places higher the second run has it, None if one lacks it."""
+class ComparedLink(BaseModel):
+    """One completion in both runs; `moved` is by how many ranks the second run has it higher, null if one lacks it."""
 
     name: str
     first: Link | None
@@ -225,8 +298,8 @@ class Compared(BaseModel):
 
 
 class Comparison(BaseModel):
-    missing: Literal["head", "relation", "tail"]
+    missing: TriplePart
     first: Side
     second: Side
-    rows: list[Compared]
+    rows: list[ComparedLink]
     shared: int

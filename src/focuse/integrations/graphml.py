@@ -82,12 +82,12 @@ def read_graphml(path: Path, options: ReadOptions) -> Graph:
     """
     file = inspect_file(path)
     weights = annotation_names(path, options)
-    check_missing(options.missing)
+    check_missing(options.missing_weight)
 
     def read_fresh() -> Graph:
-        return _read_file(path, weights, options.missing)
+        return _read_file(path, weights, options.missing_weight)
 
-    key = ("graphml", weights, options.missing)
+    key = ("graphml", weights, options.missing_weight)
     return read_through_cache(path, file, key, read_fresh) if options.cache else read_fresh()
 
 

@@ -19,14 +19,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focuse.config import takes_weights
 from focuse.data.graph import Graph
 from focuse.data.readers import read
 from focuse.data.triple_index import find_sorted_tensor
 from focuse.data.weights import default_normalizer, fit_normalizer
 from focuse.errors import FocuseError
 from focuse.objective.focuse import FocusELayer
-from focuse.objective.losses import FocusedLoss, make_loss
+from focuse.objective.losses import FocusedLoss, make_loss, takes_weights
 from focuse.option_strings import choose
 
 try:

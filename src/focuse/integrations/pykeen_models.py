@@ -105,7 +105,7 @@ class PykeenModel(TripleModel):
     probe: ClassVar[Any]
     # An interaction may normalize by the batch, and may initialize rows by all of them.
     requires: ClassVar[frozenset[Requirement]] = frozenset({"whole batch", "whole table"})
-    defaults: ClassVar[Mapping[str, Any]] = {"negative_sampling": "per-triple", "optimizer": "row-adam"}
+    defaults: ClassVar[Mapping[str, Any]] = {"negative_sampling": "per-triple", "optimizer": "sparse-adam"}
     calls: Iterator[int] | None = None  # numbers the calls within a training step, each of which has its own seed
     call = 0
 

@@ -399,7 +399,7 @@ def _without_missing(
         shown = " ".join(terms[int(column[np.flatnonzero(bare)[0]])].as_py() for column in edges.triples)
         raise FocuseError(
             f"{where}: {int(bare.sum()):,} of {len(bare):,} facts have no weight, such as ({shown}); give them one "
-            "(missing=1.0) or leave them out (missing='drop'); `focuse convert` has --missing for both"
+            "(missing_weight=1.0, --missing-weight 1) or leave them out (missing_weight='drop', --missing-weight drop)"
         )
     values = edges.values.copy()
     values[bare] = float(options.missing)
@@ -623,7 +623,7 @@ def read_rdf(path: Path, options: ReadOptions) -> Graph:
     """Read an RDF file: triples as edges, numeric annotations as weights."""
     file = inspect_file(path)
     rdf_options = RdfOptions(
-        annotation_names(path, options), options.literals, options.missing, options.shorten, options.base
+        annotation_names(path, options), options.literals, options.missing_weight, options.short_names, options.base_iri
     )
     format_name = rdf_format(path) or "TURTLE"
 

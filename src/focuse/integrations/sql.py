@@ -82,18 +82,18 @@ def database_file_advice(first_bytes: bytes, path: Path) -> str:
     else:
         return ""
     url = f"{scheme}:///{quote(path.as_posix(), safe='/:')}"
-    return f'{kind} database; read it as {url} --query "{EXAMPLE_QUERY.removesuffix("edges")}…"'
+    return f'{kind} database; read it as {url} --sql "{EXAMPLE_QUERY.removesuffix("edges")}…"'
 
 
 def parse_url(url: str) -> Database:
-    """Parse a connection string; a parameter `?query=…` is cut out.
+    """Parse a connection string; a parameter `?sql=…` is cut out.
 
     >>> parse_url("postgresql://ann:secret@host/db?sslmode=require").shown
     'postgresql://ann@host/db'
     """
     scheme, _, rest = url.partition("://")
     query = None
-    if found := re.search(r"[?&]query=", rest):
+    if found := re.search(r"[?&]sql=", rest):
         rest, query = rest[: found.start()], unquote(rest[found.end() :])
     start = re.search(r"\?[a-z_]+=", rest)
     known = start is not None and ("@" in rest[: start.start()] or _SERVER.fullmatch(rest[: start.start()]))
@@ -118,9 +118,9 @@ def read_sql(url: str, options: ReadOptions) -> Graph:
             f"{database.shown}: cannot read {database.scheme}; "
             "give a file, or sqlite:///…, duckdb:///… or postgresql://…"
         )
-    query = database.query or options.query
+    query = database.query or options.sql
     if not query or not query.strip():
-        raise FocuseError(f'{database.shown}: which rows? give a query (--query "{EXAMPLE_QUERY}")')
+        raise FocuseError(f'{database.shown}: which rows? give a query (--sql "{EXAMPLE_QUERY}")')
     batches = {"sqlite": _sqlite, "duckdb": _duckdb}.get(database.scheme, _postgresql)
     rows = _RowCollector(database.shown, options)
     for batch in batches(database, query):

@@ -24,7 +24,7 @@ class TransE(Model):
     name = "transe"
     similarity: ClassVar[Similarity] = "l1"
     fused: ClassVar[FusedForm | None] = FusedForm(query="translation")
-    defaults: ClassVar[Mapping[str, Any]] = {"negative_sampling": "per-triple", "optimizer": "row-adam"}
+    defaults: ClassVar[Mapping[str, Any]] = {"negative_sampling": "per-triple", "optimizer": "sparse-adam"}
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         return known + relation if side == "tail" else known - relation
@@ -48,7 +48,7 @@ class GTransE(TransE):
     name = "gtranse"
     defaults: ClassVar[Mapping[str, Any]] = {
         "negative_sampling": "per-triple", "num_negatives": 10, "weight_mode": "none", "loss": "confidence-margin",
-        "optimizer": "row-adam", "lr": 3e-3, "regularizer": "none", "weight_scaling": "none",
+        "optimizer": "sparse-adam", "lr": 3e-3, "regularizer": "none", "weight_scaling": "none",
     }  # fmt: skip
 
 
@@ -70,7 +70,7 @@ class RotatE(Model):
     components = (2, 0)  # entities are complex numbers, relations angles
     # There is no regularizer by default, because it would move angles toward 0.
     defaults: ClassVar[Mapping[str, Any]] = {
-        "negative_sampling": "per-triple", "optimizer": "row-adam", "lr": 1e-2, "regularizer": "none",
+        "negative_sampling": "per-triple", "optimizer": "sparse-adam", "lr": 1e-2, "regularizer": "none",
         "nonlinearity": "shifted-softplus",
     }  # fmt: skip
 
@@ -107,7 +107,7 @@ class PairRE(Model):
     similarity = "l1"
     # There is no regularizer by default, because the lengths of entities have no effect and relations scale the scores.
     defaults: ClassVar[Mapping[str, Any]] = {
-        "negative_sampling": "per-triple", "optimizer": "row-adam", "lr": 1e-2, "regularizer": "none",
+        "negative_sampling": "per-triple", "optimizer": "sparse-adam", "lr": 1e-2, "regularizer": "none",
     }  # fmt: skip
 
     def widths(self, dim: int) -> tuple[int, int]:

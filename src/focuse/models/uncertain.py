@@ -28,7 +28,7 @@ class LogisticConfidence(Model):
 
 # Shared negatives and an optimizer of the batch's rows only are faster without a fused engine.
 SHARED_NEGATIVES_DEFAULTS: Mapping[str, Any] = {
-    **LogisticConfidence.defaults, "negative_sampling": "shared", "num_negatives": 64, "optimizer": "row-adam",
+    **LogisticConfidence.defaults, "negative_sampling": "shared", "num_negatives": 64, "optimizer": "sparse-adam",
     "lr": 1e-2,
 }  # fmt: skip
 

@@ -117,6 +117,15 @@ def make_loss(text: str) -> Loss:
     return NamedLoss(name, defaults | dict(zip(options, positional, strict=False)) | named)
 
 
+def takes_weights(loss: object) -> bool:
+    """Return whether a loss, given as text, uses the weights itself.
+
+    >>> takes_weights("confidence-margin:margin=2"), takes_weights("margin:2")
+    (True, False)
+    """
+    return isinstance(loss, str) and loss.partition(":")[0].strip() in LOSSES_WITH_WEIGHTS
+
+
 @dataclass(frozen=True)
 class NamedLoss:
     """One of LOSSES or LOSSES_WITH_WEIGHTS, with its parameters."""

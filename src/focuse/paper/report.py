@@ -28,7 +28,7 @@ from focuse.paper.summary import (
     verdicts,
     weight_rows,
 )
-from focuse.report.violins import LOOK, svg_of, violins
+from focuse.report.charts import chart_style, figure_svg, violins
 from focuse.storage.atomic import replace_file
 
 # Colors of Okabe and Ito, with markers and dashes that distinguish the lines without color.
@@ -160,10 +160,9 @@ def published(metric: str, value: float | None) -> str:
 
 def draw_decay_curves(curves: Mapping[str, Mapping[int, Entry]]) -> str:
     """Draw figure 3 as SVG: MRR of the top 10 % against λ; a band is one standard deviation over the seeds."""
-    import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(LOOK):
+    with chart_style():
         figure = Figure(figsize=(6.4, 4), layout="constrained")
         axis = figure.subplots()
         for model, points in curves.items():
@@ -175,9 +174,8 @@ def draw_decay_curves(curves: Mapping[str, Mapping[int, Entry]]) -> str:
             if spread.any():
                 axis.fill_between(list(points), means - spread, means + spread, color=color, alpha=0.15, linewidth=0)
         axis.set(xlabel="decay λ in epochs", ylabel="MRR of the top 10 %", title=title("nl27k"))
-        axis.spines[["top", "right"]].set_visible(False)
         axis.legend(frameon=False)
-    return svg_of(figure)
+    return figure_svg(figure)
 
 
 def draw_violins(groups: Groups, data: str) -> str:

@@ -6,7 +6,7 @@ Metrics are computed from the stored ranks, so that every table and interval of 
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -97,6 +97,20 @@ class RankedTest:
         return abs(medians[0] - medians[1])
 
 
+METRICS: dict[str, Callable[[RankedTest], float]] = {
+    "top_mr": lambda test: test.metrics("top").mr,
+    "top_mrr": lambda test: test.metrics("top").mrr,
+    "top_hits@1": lambda test: test.metrics("top").hits[1],
+    "top_hits@10": lambda test: test.metrics("top").hits[10],
+    "bottom_mrr": lambda test: test.metrics("bottom").mrr,
+    "delta_mrr": lambda test: test.delta_mrr(),
+    "delta_median": lambda test: test.delta_median,
+    "top_mrr_joint": lambda test: test.metrics("top", "joint").mrr,
+    "bottom_mrr_joint": lambda test: test.metrics("bottom", "joint").mrr,
+    "delta_mrr_joint": lambda test: test.delta_mrr("joint"),
+}
+
+
 @dataclass(frozen=True)
 class Result:
     """One finished cell.
@@ -124,12 +138,13 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Return cell, training and metrics, on all test triples ('full') and on the clean ones, without the ranks."""
-        metrics: dict[str, Any] = {}
-        for form, test in (("full", self.test), ("clean", self.test.of(clean=True))):
-            metrics[form] = {"n": len(test), "delta_median": _number(test.delta_median)}
-            for protocol in ("sides", "joint"):
-                parts = {part: test.metrics(part, protocol).to_dict() for part in ("all", "top", "bottom")}
-                metrics[form][protocol] = parts | {"delta_mrr": _number(test.delta_mrr(protocol))}
+        tests = {"full": self.test, "clean": self.test.of(clean=True)}
+        metrics = {
+            form: {
+                name: None if np.isnan(value := compute(test)) else float(value) for name, compute in METRICS.items()
+            }
+            for form, test in tests.items()
+        }
         return {"cell": self.cell.to_dict(), "info": self.info, "metrics": metrics, "weights": self.weights}
 
     @classmethod
@@ -138,9 +153,6 @@ class Result:
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
             test = RankedTest(**load_file(path.with_suffix(".safetensors")))
-            sizes = {(name, getattr(test, name).shape) for name in ARRAYS}
-            if sizes != {(name, (len(test), 2) if name in ("higher", "equal") else (len(test),)) for name in ARRAYS}:
-                raise ValueError("arrays of different lengths")
             if missing := REQUIRED_INFO - set(data["info"]):
                 raise ValueError(f"no {min(missing)}")
             cell = Cell(**data["cell"])
@@ -148,10 +160,6 @@ class Result:
             return cls(cell, dict(data["info"]), test, data["weights"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, FocuseError) as error:
             raise FocuseError(f"{path}: damaged result ({error}); delete it, and the cell is trained again") from None
-
-
-def _number(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 # ---- files that belong to a data set --------------------------------------------------------------------------------

@@ -7,31 +7,19 @@ the inverse direction. The paper has results for the first form only.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from focuse.errors import FocuseError
 from focuse.paper.grid import MODELS, model_title, published_results, read_configuration, rows_of, title
-from focuse.paper.results import Interval, RankedTest, Result, bootstrap
+from focuse.paper.results import METRICS, Interval, Result, bootstrap
 
 MIN_GAIN_BASE = 0.01  # the paper takes a ΔMRR of "<.01" for .01 to compute relative gains
 REACH_TOLERANCE = 0.02  # this far below the published result still counts as reached
 NARROW_TOLERANCE = 0.01  # a ΔMRR that is lower by more than this counts as narrower
 ROUNDING = 1e-9
-METRICS: dict[str, Callable[[RankedTest], float]] = {
-    "top_mr": lambda test: test.metrics("top").mr,
-    "top_mrr": lambda test: test.metrics("top").mrr,
-    "top_hits@1": lambda test: test.metrics("top").hits[1],
-    "top_hits@10": lambda test: test.metrics("top").hits[10],
-    "bottom_mrr": lambda test: test.metrics("bottom").mrr,
-    "delta_mrr": lambda test: test.delta_mrr(),
-    "delta_median": lambda test: test.delta_median,
-    "top_mrr_joint": lambda test: test.metrics("top", "joint").mrr,
-    "bottom_mrr_joint": lambda test: test.metrics("bottom", "joint").mrr,
-    "delta_mrr_joint": lambda test: test.delta_mrr("joint"),
-}
 MAIN_METRICS = ("top_mrr", "bottom_mrr", "delta_mrr")
 
 

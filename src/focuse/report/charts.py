@@ -1,211 +1,200 @@
-"""Small charts as SVG, drawn here: their texts stay text, and the page's colours hold for screen, night and paper."""
+"""Charts as SVG, drawn with matplotlib; the same numbers give the same file.
+
+The colors in `COLORS` become CSS variables when a chart is placed in a page, so that charts follow its dark mode.
+"""
 
 from __future__ import annotations
 
+import io
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from html import escape
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from markupsafe import Markup, escape
 
-from focuse.report.violins import Distribution, violin_stats
+from focuse.errors import FocuseError
 
+# Names are those of the variables in templates/style.css.
+COLORS = {
+    "ink": "#1d2430", "soft": "#5a6473", "line": "#d9dee5", "paper": "#ffffff", "rest": "#9aa3af",
+    "c1": "#c8601d", "c2": "#2f6fae", "c3": "#2f8558", "c4": "#7c5aa6",
+}  # fmt: skip
+TOP_COLOR, BOTTOM_COLOR = COLORS["c1"], COLORS["c2"]
+SERIES = (COLORS["c2"], COLORS["c1"], COLORS["c3"], COLORS["c4"])
+STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "focuse",
+    "svg.fonttype": "none",  # texts stay texts
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": COLORS["line"],
+    "figure.facecolor": COLORS["paper"],
+    "axes.facecolor": COLORS["paper"],
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor"), COLORS["ink"]),
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), COLORS["soft"]),
+}
 Points = Sequence[tuple[float, float]]
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 26, 40  # what stands around the drawing: ticks, title, labels
-SERIES = ("0", "1", "2", "3")  # colours, by number of the classes s and f
+Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Scale:
-    """Numbers from `low` to `high` along a line from `start` to `end`."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    def __call__(self, value: float) -> float:
-        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+def require_matplotlib() -> None:
+    """Raise FocuseError if matplotlib is not installed."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise FocuseError("matplotlib is not installed; install matplotlib: pip install matplotlib") from None
 
 
-def ticks(low: float, high: float, most: int = 5) -> list[float]:
-    """At most about `most` round numbers from `low` to `high`.
+def chart_style() -> AbstractContextManager[None]:
+    """Return a context in which figures are drawn in the style of the report."""
+    import matplotlib
 
-    >>> ticks(0, 30)
-    [0.0, 10.0, 20.0, 30.0]
+    return matplotlib.rc_context(STYLE)
+
+
+def figure_svg(figure: Any) -> str:
+    """Return a matplotlib figure as an SVG file without a date."""
+    picture = io.StringIO()
+    with chart_style():
+        figure.savefig(picture, format="svg", metadata={"Date": None})
+    return picture.getvalue()
+
+
+def inline_svg(svg: str, name: str, description: str = "") -> Markup:
+    """Return an SVG file for use within a page: with distinct ids, the page's colors, and a text for screen readers.
+
+    >>> inline_svg('<?xml version="1.0"?><svg><path id="a" style="fill: #1d2430"/></svg>', "My chart", "A line")
+    Markup('<svg role="img" aria-label="A line"><path id="my-chart-a" style="fill: var(--ink)"/></svg>')
     """
-    if not high > low:
-        return [low]
-    rough = (high - low) / most
-    size = 10.0 ** math.floor(math.log10(rough))
-    step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= rough * (1 - 1e-9))
-    first = math.ceil(low / step - 1e-9)
-    return [round(step * place, 12) for place in range(first, math.floor(high / step + 1e-9) + 1)]
+    prefix = re.sub(r"[^a-z0-9]+", "-", name.lower())
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
+    svg = re.sub(r'(href="#|url\(#)', rf"\g<1>{prefix}-", svg)
+    for variable, color in COLORS.items():
+        svg = svg.replace(f": {color}", f": var(--{variable})")
+    return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{escape(description or name)}"', 1))
 
 
-def around(values: Sequence[float], least: float | None = None) -> tuple[float, float]:
-    """Bounds that leave all of `values` inside, from `least` on if it is given."""
-    low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    low = low if least is None else min(low, least)
-    room = (high - low) or abs(high) or 1.0
-    return (low if least is not None and low == least else low - 0.06 * room), high + 0.06 * room
+def _new_chart(title: str, width: float, height: float, x_label: str, y_label: str = "") -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axis = figure.subplots()
+    axis.set_title(title, loc="left", fontweight="bold", parse_math=False)
+    axis.set_xlabel(x_label)
+    axis.set_ylabel(y_label)
+    axis.grid(axis="y", linewidth=0.8)
+    return figure, axis
 
 
-def label(value: float) -> str:
-    """A tick's number, a minus as long as a plus."""
-    return f"{value:.6g}".replace("-", "−")
-
-
-@dataclass(frozen=True)
-class Frame:
-    """A chart's axes: what is drawn inside is placed by `x` and `y`."""
-
-    width: int
-    height: int
-    x: Scale
-    y: Scale
-
-    @classmethod
-    def of(cls, x: tuple[float, float], y: tuple[float, float], width: int = 300, height: int = 220) -> Frame:
-        return cls(width, height, Scale(*x, LEFT, width - RIGHT), Scale(*y, height - BOTTOM, TOP))
-
-    def draw(self, inside: str, title: str, along: str, upright: str = "", x_ticks: Mapping[float, str] | None = None,
-             described: str = "") -> str:  # fmt: skip
-        """The whole SVG: grid, ticks, labels and what is `inside`."""
-        marks = {value: label(value) for value in ticks(self.x.low, self.x.high)} if x_ticks is None else x_ticks
-        left, right, bottom, top = self.x.start, self.x.end, self.y.start, self.y.end
-        lines = [
-            f'<line class="grid" x1="{left:g}" x2="{right:g}" y1="{self.y(v):.1f}" y2="{self.y(v):.1f}"/>'
-            f'<text class="tick" x="{left - 7:g}" y="{self.y(v) + 4:.1f}" text-anchor="end">{label(v)}</text>'
-            for v in ticks(self.y.low, self.y.high)
-        ]
-        lines += [
-            f'<text class="tick" x="{self.x(v):.1f}" y="{bottom + 16:g}" text-anchor="middle">{escape(text)}</text>'
-            for v, text in marks.items()
-        ]
-        middle = (left + right) / 2
-        told = escape(described or title)
-        return (
-            f'<svg viewBox="0 0 {self.width} {self.height}" width="{self.width}" height="{self.height}" role="img" '
-            f'aria-label="{told}"><title>{told}</title>'
-            f'<text class="title" x="{left:g}" y="15">{escape(title)}</text>{"".join(lines)}'
-            f'<line class="axis" x1="{left:g}" x2="{right:g}" y1="{bottom:g}" y2="{bottom:g}"/>{inside}'
-            f'<text class="tick" x="{middle:g}" y="{self.height - 5}" text-anchor="middle">{escape(along)}</text>'
-            + (f'<text class="tick" transform="translate(11 {(top + bottom) / 2:g}) rotate(-90)" '
-               f'text-anchor="middle">{escape(upright)}</text>' if upright else "")
-            + "</svg>"
-        )  # fmt: skip
-
-    def line(self, points: Points, colour: str, dots: bool = False) -> str:
-        """A line through points, on wish with a dot at each."""
-        if not points:
-            return ""
-        places = [(self.x(x), self.y(y)) for x, y in points]
-        path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-        drawn = f'<path class="line s{colour}" d="{path}"/>' if len(points) > 1 else ""
-        if dots or len(points) == 1:
-            drawn += "".join(
-                f'<circle class="f{colour}" cx="{px:.1f}" cy="{py:.1f}" r="3"><title>{label(x)}: {label(y)}</title>'
-                "</circle>"
-                for (x, y), (px, py) in zip(points, places, strict=True)
-            )
-        return drawn
-
-
-def curve(title: str, points: Points, colour: str, least: float | None = None, dots: bool = False) -> str:
-    """One measure by epoch; what is not finite is left out."""
+def line_chart(title: str, points: Points, x_label: str, color: str, dots: bool = False) -> Markup:
+    """Return a line over whole numbers, without values that are not finite; empty if nothing is left."""
     points = [(x, y) for x, y in points if math.isfinite(y)]
     if not points:
-        return ""
-    epochs = [x for x, _ in points]
-    frame = Frame.of((min(epochs), max(max(epochs), min(epochs) + 1)), around([y for _, y in points], least))
-    marks = {value: label(value) for value in ticks(*(frame.x.low, frame.x.high)) if value == int(value)}
-    said = f"{title} from {label(points[0][1])} in epoch {points[0][0]:g} to {label(points[-1][1])} in {epochs[-1]:g}"
-    return frame.draw(frame.line(points, colour, dots), title, "epoch", x_ticks=marks, described=said)
+        return Markup("")
+    from matplotlib.ticker import MaxNLocator
+
+    with chart_style():
+        figure, axis = _new_chart(title, 3.1, 2.3, x_label)
+        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axis.plot(*np.array(points).T, color=color, marker="o" if dots or len(points) == 1 else "", markersize=3.5)
+        svg = figure_svg(figure)
+    return inline_svg(svg, title, f"{title} from {points[0][1]:.3g} to {points[-1][1]:.3g}")
 
 
-def promise(title: str, lines: Mapping[str, Points], along: str, upright: str) -> str:
-    """Lines from 0 to 1 beside the diagonal, which is what was promised."""
-    frame = Frame.of((0.0, 1.0), (0.0, 1.0), 330, 320)
-    colours = SERIES if len(lines) > 1 else SERIES[2:]
-    drawn = [f'<path class="promise" d="M{frame.x(0):g} {frame.y(0):g}L{frame.x(1):g} {frame.y(1):g}"/>']
-    drawn += [frame.line(points, colour, dots=True) for colour, points in zip(colours, lines.values(), strict=False)]
-    said = "; ".join(
-        f"{name}: " + ", ".join(f"{label(round(x, 2))} is {label(round(y, 2))}" for x, y in points)
-        for name, points in lines.items()
-    )
-    return frame.draw("".join(drawn), title, along, upright, described=f"{title}. {said}")
+def reliability_chart(title: str, lines: Mapping[str, Points], x_label: str, y_label: str) -> Markup:
+    """Return named lines from 0 to 1 and a dashed diagonal, on which both coordinates are equal."""
+    with chart_style():
+        figure, axis = _new_chart(title, 3.5, 3.3, x_label, y_label)
+        axis.set(xlim=(0, 1), ylim=(0, 1))
+        axis.plot([0, 1], [0, 1], color=COLORS["rest"], linestyle="--", linewidth=1)
+        for color, (name, points) in zip(SERIES, lines.items(), strict=False):
+            axis.plot(*np.reshape(points, (-1, 2)).T, color=color, marker="o", markersize=3.5, label=name)
+        if len(lines) > 1:
+            axis.legend(frameon=False, fontsize=8)
+        svg = figure_svg(figure)
+    values = [f"{name} " + ", ".join(f"{x:.2g} is {y:.2g}" for x, y in points) for name, points in lines.items()]
+    return inline_svg(svg, title, f"{title}: {'; '.join(values)}")
 
 
-def bars(title: str, counts: Sequence[int], low: float, high: float, along: str = "weight", height: int = 220) -> str:
-    """A histogram of equal bins from `low` to `high`."""
+def histogram(title: str, counts: Sequence[int], low: float, high: float, x_label: str, height: float = 2.3) -> Markup:
+    """Return a histogram of equal bins from `low` to `high`."""
     if not high > low:
         low, high = low - 0.5, high + 0.5
-    frame = Frame.of((low, high), (0.0, max([*counts, 1]) * 1.06), 440, height)
-    width = (high - low) / len(counts)
-    drawn = []
-    for place, count in enumerate(counts):
-        left, right, top = frame.x(low + place * width), frame.x(low + (place + 1) * width), frame.y(count)
-        ends = f"{low + place * width:.4g} to {low + (place + 1) * width:.4g}"
-        drawn.append(
-            f'<rect class="f2" x="{left + 0.5:.1f}" y="{top:.1f}" width="{max(right - left - 1, 0.5):.1f}" '
-            f'height="{frame.y.start - top:.1f}"><title>{ends}: {count:,}</title></rect>'
-        )
-    said = f"{title}: " + ", ".join(f"{count:,}" for count in counts)
-    return frame.draw("".join(drawn), title, along, described=said)
+    edges = np.linspace(low, high, len(counts) + 1)
+    with chart_style():
+        figure, axis = _new_chart(title, 4.4, height, x_label)
+        axis.bar(edges[:-1], counts, np.diff(edges) * 0.94, align="edge", color=COLORS["c2"])
+        axis.set_xlim(low, high)
+        svg = figure_svg(figure)
+    return inline_svg(svg, title, f"{title}, from {low:.4g} to {high:.4g}: {', '.join(f'{one:,}' for one in counts)}")
 
 
-def spark(counts: Sequence[int]) -> str:
-    """A histogram the size of a word."""
-    tall = [18 * count / max([*counts, 1]) for count in counts]
-    rects = "".join(
-        f'<rect class="f2" x="{place * 6}" y="{18 - size:.1f}" width="5" height="{size:.1f}"/>'
-        for place, size in enumerate(tall)
-        if size
+def sparkline(counts: Sequence[int]) -> Markup:
+    """Return a histogram of the size of a word; there may be thousands, so matplotlib does not draw them."""
+    tallest = max([*counts, 1])
+    bars = "".join(
+        f'<rect x="{place * 6}" y="{18 - 18 * count / tallest:.1f}" width="5" height="{18 * count / tallest:.1f}"/>'
+        for place, count in enumerate(counts)
+        if count
     )
-    told = "weights from least to most: " + ", ".join(map(str, counts))
+    label = "weights from lowest to highest: " + ", ".join(map(str, counts))
     size = f'viewBox="0 0 {len(counts) * 6} 18" width="{len(counts) * 6}" height="18"'
-    return f'<svg {size} role="img" aria-label="{told}"><title>{told}</title>{rects}</svg>'
+    return Markup(f'<svg class="spark" {size} role="img" aria-label="{label}">{bars}</svg>')
 
 
-def violin_chart(title: str, panel: Distribution) -> str:
-    """Scores of the heaviest tenth beside those of the lightest, quartiles dotted."""
-    scores = panel.scores.astype(np.float64)
-    both = {"1": ("top 10 %", panel.top_share), "2": ("bottom 10 %", panel.bottom_share)}
-    stats = {colour: violin_stats(scores, share) for colour, (_, share) in both.items()}
-    ends = [value for one in stats.values() for value in (float(one["coords"][0]), float(one["coords"][-1]))]
-    frame = Frame.of((0.5, 2.5), around(ends), 360, 300)
-    drawn = [_violin(frame, place, colour, one) for place, (colour, one) in enumerate(stats.items(), 1)]
-    medians = [one["median"] for one in stats.values()]
-    said = f"{title}: median {medians[0]:.3g} of the top 10 %, {medians[1]:.3g} of the bottom 10 %"
-    marks = {float(place): name for place, (name, _) in enumerate(both.values(), 1)}
-    return frame.draw("".join(drawn), title, f"ΔM = {panel.delta_median:.2f}", "score", marks, said)
+def violins(panels: Mapping[str, Any], title: str = "") -> str:
+    """Return an SVG file with one panel per model: scores of the top and bottom decile, dotted quartiles, and ΔM.
+
+    A panel is an `Evaluation`, or has its attributes `scores`, `top_share`, `bottom_share` [n] and `delta_median`.
+    """
+    from matplotlib.figure import Figure
+
+    with chart_style():
+        figure = Figure(figsize=(3.2 * len(panels) + 0.6, 3.9 if title else 3.6), layout="constrained")
+        axes = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axis, (name, panel) in zip(axes, panels.items(), strict=True):
+            axis.set_title(name, fontsize=11, parse_math=False)  # a name may contain dollar signs
+            axis.set_xlabel(f"ΔM = {panel.delta_median:.2f}")
+            parts = {"top 10 %": panel.top_share, "bottom 10 %": panel.bottom_share}
+            axis.set_xticks([1, 2], list(parts))
+            if not panel.top_share.any():  # a single triple has no deciles
+                continue
+            stats = [violin_stats(panel.scores.astype(np.float64), share) for share in parts.values()]
+            drawn = axis.violin(stats, showextrema=False, showmedians=False, widths=0.8)
+            for body, color in zip(drawn["bodies"], (TOP_COLOR, BOTTOM_COLOR), strict=True):
+                body.set(facecolor=color, alpha=0.65, edgecolor=color)
+            drawn["cquantiles"].set(linestyle=":", color=COLORS["ink"], linewidth=1)
+        axes[0].set_ylabel("score f(t)")
+        if title:
+            figure.suptitle(title, fontsize=12, fontweight="bold", parse_math=False)
+        return figure_svg(figure)
 
 
-def _violin(frame: Frame, place: float, colour: str, stats: Mapping[str, Any]) -> str:
-    density: npt.NDArray[np.float64] = np.asarray(stats["vals"]) / max(float(np.max(stats["vals"])), 1e-300) * 0.4
-    heights = [frame.y(float(value)) for value in stats["coords"]]
-    right = [f"{frame.x(place + wide):.1f} {y:.1f}" for wide, y in zip(density.tolist(), heights, strict=True)]
-    left = [f"{frame.x(place - wide):.1f} {y:.1f}" for wide, y in zip(density.tolist(), heights, strict=True)]
-    lines = []
-    for value in stats["quantiles"]:
-        wide = float(np.interp(value, stats["coords"], density))
-        y = f"{frame.y(value):.1f}"
-        lines.append(
-            f'<line class="quartile" x1="{frame.x(place - wide):.1f}" x2="{frame.x(place + wide):.1f}" y1="{y}" '
-            f'y2="{y}"/>'
-        )
-    return f'<path class="violin f{colour} s{colour}" d="M{"L".join(right + left[::-1])}Z"/>' + "".join(lines)
-
-
-def legend(names: Mapping[str, str]) -> str:
-    """Colour -> name, as a list of dots."""
-    dots = "".join(
-        f'<li><svg width="10" height="10" viewBox="0 0 10 10" aria-hidden="true"><circle class="f{colour}" cx="5" '
-        f'cy="5" r="5"/></svg>{escape(name)}</li>'
-        for colour, name in names.items()
-    )
-    return f'<ul class="legend">{dots}</ul>\n'
+def violin_stats(scores: Floats, share: Floats, points: int = 100) -> dict[str, Any]:
+    """Return what matplotlib needs to draw one violin of scores [n] with the weights share [n]."""
+    scores, share = scores[share > 0], share[share > 0]
+    share = share / share.sum()
+    order = np.argsort(scores)
+    scores, share = scores[order], share[order]
+    deviation = float(np.sqrt(np.sum(share * (scores - np.sum(share * scores)) ** 2)))
+    width = max(deviation, 1e-6) * len(scores) ** -0.2  # Scott's rule
+    grid = np.linspace(scores[0] - 2 * width, scores[-1] + 2 * width, points)
+    density = np.exp(-0.5 * ((grid[:, None] - scores) / width) ** 2) @ share
+    quartiles = np.interp([0.25, 0.5, 0.75], np.cumsum(share) - share / 2, scores)
+    return {
+        "coords": grid,
+        "vals": density,
+        "mean": float(np.sum(share * scores)),
+        "median": float(quartiles[1]),
+        "min": float(scores[0]),
+        "max": float(scores[-1]),
+        "quantiles": quartiles.tolist(),
+    }

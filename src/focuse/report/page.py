@@ -1,4 +1,8 @@
-"""Pieces of a self-contained HTML page that works offline. Every text is escaped here, hostile names too."""
+"""Self-contained HTML pages from the Jinja2 templates of this package, which escape every text, and their tables.
+
+Pages load nothing: their style, script, charts and data are inside, and their content security policy allows nothing
+else to run, even if a name in a graph looks like code.
+"""
 
 from __future__ import annotations
 
@@ -7,162 +11,180 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from html import escape
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 54rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
-table { border-collapse: collapse; } th, td { padding: .25rem .8rem; border-bottom: 1px solid #ddd; }
-th { text-align: left; font-weight: 600; } td.n { text-align: right; font-variant-numeric: tabular-nums; }
-svg { max-width: 100%; height: auto; } details { margin-top: 1rem; }
-@media print { details { display: none; } }
-"""
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
+from focuse.errors import FocuseError, printable
+from focuse.evaluation.evaluate import Evaluation
+from focuse.evaluation.metrics import HITS
+from focuse.inference.explain import Explanation
+from focuse.report.charts import inline_svg, violins
+from focuse.results import ResultTable
+from focuse.storage.atomic import refuse_overwrite, replace_file
 
-# Control letters that HTML may not hold, not even escaped: names that do are shown with \x07 and the like.
+PAGE_SUFFIXES = (".html", ".htm")
+# Control characters that HTML does not allow; they are shown like '\x07'.
 FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffe\uffff]")
 
 
-class Markup(str):
-    """HTML already: a cell of a table that is one is not escaped."""
+@dataclass(frozen=True)
+class Table:
+    """A table of texts, which a template shows by its name, as in `{{ table }}`.
+
+    The first `text_columns` columns are aligned left and the others right. The rows of a `sortable` table can be sorted
+    by a click on a heading; in a `grouped` table a repeated first cell is hidden from view.
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+    text_columns: int = 1
+    sortable: bool = False
+    grouped: bool = False
+
+    def __html__(self) -> str:
+        return render("table.html", table=self)
+
+    @classmethod
+    def from_results(cls, results: ResultTable, caption: str) -> Table:
+        """Return the printed columns of a result table."""
+        headings, rows, is_text = results.cells()
+        return cls(headings, rows, caption, sum(is_text))
 
 
-def page(title: str, body: str, style: str = "", base: str = STYLE, script: str = "") -> str:
-    """The whole page; `body` is HTML already, `style` comes after `base`. No code runs on it but `script` itself."""
-    code = f"<script>{script}</script>\n" if script else ""
-    own = f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" if script else "'none'"
-    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {own}; base-uri 'none'"
-    text = f"""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<title>{escape(title)}</title><style>{base}{style}</style></head><body>
-{body}
-{code}</body></html>
-"""
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("focuse.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(percent=percent, isolate=isolate, slug=slug, json_url=json_url)
+    return environment
+
+
+def _source(name: str) -> str:
+    return PackageLoader("focuse.report").get_source(_environment(), name)[0]
+
+
+def render(template: str, **context: Any) -> Markup:
+    """Return a template of this package filled with values; all but `Markup` and tables is escaped."""
+    return Markup(_environment().get_template(template).render(**context))
+
+
+def page(title: str, body: str, style: str = "") -> str:
+    """Return a complete page with a body that is HTML already, and more CSS rules after those of the report."""
+    return render_page("page.html", title=title, body=Markup(body), more_style=Markup(style))
+
+
+def render_page(template: str, script: bool = False, **context: Any) -> str:
+    """Return a page from a template that extends page.html; with `script`, its tables can be sorted."""
+    code = _source("script.js") if script else ""
+    hashed = f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'" if script else "'none'"
+    context = {"more_style": "", **context, "script": Markup(code), "script_source": Markup(hashed)}
+    text = render(template, style=Markup(_source("style.css")), **context)
     return FORBIDDEN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
-def heading(text: str, level: int = 2) -> str:
-    """A heading; one of level 2 can be linked to.
-
-    >>> heading("Does it work?")
-    '<h2 id="does-it-work">Does it work?</h2>\\n'
-    """
-    place = f' id="{slug(text)}"' if level == 2 else ""
-    return f"<h{level}{place}>{escape(text)}</h{level}>\n"
-
-
-def slug(text: str) -> str:
-    """Letters and digits of a text, joined by hyphens."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "part"
+def check_page_path(path: Path) -> None:
+    """Raise FocuseError if a page cannot be written to this path."""
+    if path.is_dir():
+        raise FocuseError(f"{path}: is a folder; give a file (--out page.html)")
+    if path.suffix.lower() not in PAGE_SUFFIXES:
+        raise FocuseError(f"{path}: cannot write {path.suffix or 'a file without suffix'}; use .html")
+    if not path.absolute().parent.is_dir():
+        raise FocuseError(f"{path}: there is no folder {path.parent}; create it first")
+    refuse_overwrite(path)
 
 
-def paragraph(text: str, kind: str = "") -> str:
-    mark = f' class="{kind}"' if kind else ""
-    return f"<p{mark}>{escape(text)}</p>\n"
+def write_page(text: str, path: Path) -> Path:
+    """Write a page, as a whole or not at all, and return its path."""
+    with replace_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return path
 
 
-def isolated(name: str) -> str:
-    """A name in the middle of a sentence: one written from right to left does not turn what stands beside it."""
-    return f"\u2068{name}\u2069"
-
-
-def table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1, caption: str = "", sortable: bool = False
-) -> str:
-    """Rows of text below `heads`; the first `words` columns stand left, numbers right.
-
-    The first cell of a row is its heading. A wide table scrolls by itself, and a `sortable` one can be sorted by click.
-
-    >>> table(["name", "n"], [["<b>", "1"]]).splitlines()[1]
-    '<thead><tr><th scope="col">name</th><th scope="col" class="n">n</th></tr></thead>'
-    """
-    kind = ' class="sortable"' if sortable else ""
-    told = f"<caption>{escape(caption)}</caption>" if caption else ""
-    region = f' role="region" aria-label="{escape(caption)}"' if caption else ""
-    top = "".join(f'<th scope="col"{_side(place, words)}>{_text(head)}</th>' for place, head in enumerate(heads))
-    top = f"<thead><tr>{top}</tr></thead>" if heads else ""
-    body = "\n".join(f"<tr>{_cells(row, words)}</tr>" for row in rows)
-    return f'<div class="scroll" tabindex="0"{region}><table{kind}>{told}\n{top}\n<tbody>{body}</tbody></table></div>\n'
-
-
-def _side(place: int, words: int) -> str:
-    return "" if place < words else ' class="n"'
-
-
-def _text(cell: str) -> str:
-    return cell if isinstance(cell, Markup) else escape(cell)
-
-
-def _cells(row: Sequence[str], words: int) -> str:
-    first = f'<th scope="row">{_text(row[0])}</th>' if row else ""
-    rest = (f"<td{_side(place, words)}>{_text(cell)}</td>" for place, cell in enumerate(row[1:], 1))
-    return first + "".join(rest)
-
-
-def grouped(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The same rows; where a first cell is that of the row above it is heard, but not seen."""
-    cells, last = [], None
-    for row in rows:
-        first = Markup(f'<span class="again">{escape(row[0])}</span>') if row[0] == last else row[0]
-        cells.append([first, *row[1:]])
-        last = row[0]
-    return cells
-
-
-def percent(share: float, digits: int = 0) -> str:
-    """A share in hundredths, its sign never on a line of its own.
+def percent(fraction: float, digits: int = 0) -> str:
+    """Return a fraction as a percentage that is not broken over two lines.
 
     >>> percent(0.123, 1)
     '12.3\\xa0%'
     """
-    return f"{100 * share:.{digits}f}\u00a0%"
+    return f"{100 * fraction:.{digits}f}\u00a0%"
 
 
-def numbered(items: Sequence[str]) -> str:
-    return f"<ol>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ol>\n"
+def isolate(name: str) -> str:
+    """Return a name for use in a sentence, whose direction it does not change if it is written from right to left."""
+    return f"\u2068{name}\u2069"
 
 
-def bullets(items: Sequence[str]) -> str:
-    return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>\n" if items else ""
+def slug(text: str) -> str:
+    """Return the letters and digits of a text, joined by hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "part"
 
 
-def code(text: str, label: str) -> str:
-    """Text to copy, as it is; where scripts run, a button does it. A long one of short lines stands in columns."""
-    lines = text.splitlines()
-    many = ' class="many"' if len(lines) > 15 and max(map(len, lines)) < 80 else ""
-    return f'<div class="code"><pre{many} aria-label="{escape(label)}" tabindex="0">{escape(text)}</pre></div>\n'
-
-
-def figure(pictures: Sequence[str], caption: str = "") -> str:
-    """Pictures side by side, below each other where it is narrow, and what they show."""
-    told = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    return f'<figure><div class="panels">{"".join(pictures)}</div>{told}</figure>\n'
-
-
-def picture(svg: str, name: str) -> str:
-    """An SVG without its XML head, its ids made different from those of the page's other pictures by `name`."""
-    name = re.sub(r"[^a-z0-9]+", "-", name.lower())
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    return re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", svg)
-
-
-def settings_details(name: str, values: Mapping[str, Any]) -> str:
-    """Settings to unfold."""
-    rows = "".join(f"<tr>{_cells([key, str(value)], 2)}</tr>" for key, value in values.items())
-    return f"<details><summary>Settings of {escape(name)}</summary><table>{rows}</table></details>"
-
-
-def folded(summary: str, inside: str) -> str:
-    """HTML to unfold."""
-    return f"<details><summary>{escape(summary)}</summary>\n{inside}</details>\n"
-
-
-def download(file: str, data: Mapping[str, Any]) -> str:
-    """A link that saves `data`, which lies in the page itself, as a JSON file."""
+def json_url(data: Mapping[str, Any]) -> str:
+    """Return data as a URL that contains it as JSON."""
     text = json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False)
-    packed = base64.b64encode(text.encode()).decode()
-    link = f'<a download="{escape(file)}" href="data:application/json;base64,{packed}">{escape(file)}</a>'
-    return f"<p>All figures of this page: {link}</p>\n"
+    return f"data:application/json;base64,{base64.b64encode(text.encode()).decode()}"
+
+
+# ---- pages other than the report of a run ----------------------------------------------------------------------------
+
+
+def ranking_table(evaluations: Mapping[str, Evaluation], caption: str = "Ranks of the test triples") -> Table:
+    """Return three rows per evaluation: all triples, and the top and bottom decile by weight."""
+    rows = []
+    for name, evaluation in evaluations.items():
+        for part, label in (("all", "all"), ("top", "top 10 %"), ("bottom", "bottom 10 %")):
+            row = getattr(evaluation, part)
+            numbers = [f"{row.n:,}", f"{row.mr:.1f}", f"{row.mrr:.3f}", *(f"{row.hits[k]:.3f}" for k in HITS)]
+            deltas = [f"{evaluation.delta_mrr:.3f}", f"{evaluation.delta_median:.3f}"]
+            numbers += deltas if part == "all" else ["", ""]
+            rows.append([name, label, *(cell.replace("nan", "–") for cell in numbers)])
+    headings = ["", "part", "n", "MR", "MRR", *(f"Hits@{k}" for k in HITS), "ΔMRR", "ΔM"]
+    return Table(headings, rows, caption, text_columns=2, grouped=True)
+
+
+def comparison_page(
+    title: str,
+    summary: str,
+    evaluations: Mapping[str, Evaluation],
+    links: Sequence[str],
+    settings: Mapping[str, Mapping[str, Any]],
+) -> str:
+    """Return a page that compares several models: metrics, score distributions, predicted links and settings."""
+    tables = {
+        name: Table([], [[key, str(value)] for key, value in values.items()], f"Settings of {name}", 2)
+        for name, values in settings.items()
+    }
+    chart = inline_svg(violins(evaluations), "violins", "Scores of the top and the bottom decile by weight")
+    return render_page(
+        "comparison.html", title=title, summary=summary, table=ranking_table(evaluations), chart=chart, links=links,
+        settings=tables,
+    )  # fmt: skip
+
+
+def explanation_page(explanation: Explanation) -> str:
+    """Return an explanation as a page with its summary and tables."""
+    influences = sorted([*explanation.supporting, *explanation.opposing], key=lambda row: -abs(row.change))
+    return render_page(
+        "explanation.html",
+        title="Why " + printable(" ".join(explanation.triple)),
+        explanation=explanation,
+        bars=[(row, 100 * abs(row.change / influences[0].change)) for row in influences],
+        tables=[Table.from_results(table, title) for title, table in explanation.tables.items()],
+    )
+
+
+def write_explanation(explanation: Explanation, path: str | Path) -> Path:
+    """Write an explanation as an HTML page and return its path."""
+    check_page_path(Path(path))
+    return write_page(explanation_page(explanation), Path(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,14 +17,17 @@ from pyarrow import parquet
 from safetensors.numpy import load_file
 
 from focuse import __version__
-from focuse.config import Config, resolve_stored_model, upgrade_settings
+from focuse.config import SETTINGS, Config
 from focuse.data.attributes import NodeAttributes
 from focuse.data.graph import Graph, UnseenNames, Vocabulary, WeightColumns
 from focuse.data.splits import Splits
 from focuse.data.weights import ColumnMerger, Normalizer, stored_normalizer
 from focuse.errors import FocuseError
+from focuse.models import registry
 from focuse.models.base import split_inverse_relations
+from focuse.models.registry import MODELS, model_class, model_name
 from focuse.storage.atomic import replace_file
+from focuse.storage.old_names import OLD_FILE_NAMES, OLD_KEYS, OLD_SETTING_NAMES, upgrade_settings
 from focuse.storage.tensors import (
     ALTERED,
     check_text,
@@ -47,19 +51,6 @@ EDGE_COLUMNS = ("head", "relation", "tail", "weight")
 RESTORE_ADVICE = "put a copy of it back, or train again"
 
 Metadata = tuple[Config, Splits, Normalizer]
-
-# ---- format 2 -----------------------------------------------------------------------------------------------------
-# Format 3 gave files, tensors and some settings other names, format 4 more settings (see `upgrade_settings`).
-
-OLD_FILE_NAMES = {  # new -> old
-    SCALING: "normaliser.safetensors",
-    COLUMNS: "columns.safetensors",
-    ATTRIBUTES: "numbers.safetensors",
-    "label_exponent.json": "sharpness.json",
-}
-# The following tables map old names to new ones.
-OLD_TENSOR_PREFIXES = {"optimiser": "optimizer"}
-OLD_KEYS = {"columns": "weight_columns", "numbers": "node_attributes"}
 
 
 def upgrade_config(config: dict[str, Any]) -> dict[str, Any]:
@@ -138,6 +129,23 @@ def _value(value: Any) -> str:
     raise TypeError(f"TOML has no value of type {type(value).__name__}")
 
 
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file; an error in the file raises a FocuseError with its line."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FocuseError(f"{path}: {error.strerror or error}; give the path of a TOML file") from None
+    except UnicodeDecodeError:
+        raise FocuseError(f"{path}: not UTF-8 text; give a TOML file") from None
+    except tomllib.TOMLDecodeError as error:
+        fault, _, place = str(error).partition(" (at ")
+        line = re.match(r"line (\d+)", place)
+        where = f"line {line[1]}" if line else "at its end"
+        raise FocuseError(f"{path}, {where}: {fault}; write settings like: lr = 0.001") from None
+    except (ValueError, RecursionError) as error:  # for example a number with thousands of digits, or deep nesting
+        raise FocuseError(f"{path}: cannot be parsed as TOML ({error}); write settings like: lr = 0.001") from None
+
+
 # ---- writing ------------------------------------------------------------------------------------------------------
 
 
@@ -150,7 +158,7 @@ def write_metadata(folder: Path, settings: Config, splits: Splits, normalizer: N
         "focuse": __version__,
         "torch": torch.__version__,
         "lower_weights_are_stronger": splits.train.lower_is_better,
-        "settings": _given_settings(settings),
+        **_settings_tables(settings),
         "sources": {name: graph.source for name, graph in parts.items()},
         "weighted": {name: graph.weighted for name, graph in parts.items()},
         "unseen": {"valid": asdict(splits.unseen_valid), "test": asdict(splits.unseen_test)},
@@ -178,7 +186,7 @@ def write_settings(folder: Path, settings: Config) -> None:
     """Replace the settings of a run, which apply to the rest of its training."""
     with reading(folder / CONFIG, RESTORE_ADVICE) as path:
         config = tomllib.loads(path.read_text(encoding="utf-8"))
-    config["settings"] = _given_settings(settings)
+    config |= _settings_tables(settings)
     with writing(path), replace_file(path, durable=True) as temporary:
         temporary.write_bytes(_config_text(config))
 
@@ -189,9 +197,12 @@ def _config_text(config: dict[str, Any]) -> bytes:
     return (seal_text(text) if "checksums" in config else text).encode()
 
 
-def _given_settings(settings: Config) -> dict[str, Any]:
-    """Return the settings that are not None, because TOML has no None."""
-    return {key: value for key, value in settings.to_dict().items() if value is not None}
+def _settings_tables(settings: Config) -> dict[str, Any]:
+    """Return the settings that are not None, because TOML has no None, and the names of those that were given, that are
+    defaults of the model, and that were derived.
+    """
+    known = {name: value for name, value in settings.to_dict().items() if value is not None}
+    return {"settings": known, "provenance": settings.names_by_provenance()}
 
 
 # ---- reading ------------------------------------------------------------------------------------------------------
@@ -206,7 +217,7 @@ def read_metadata(folder: Path, model: object = None, trusted: bool = False) -> 
     config = _read_config(folder)
     config = config if trusted else resolve_stored_model(config, model, folder)
     with reading(folder / CONFIG):
-        settings = Config.from_kwargs(**config["settings"])
+        settings = Config.from_stored(config["settings"], config.get("provenance"))
         splits = _read_splits(folder, config)
     with _reading_verified(run_file(folder, SCALING), config) as path:
         arrays = load_file(path)
@@ -323,3 +334,95 @@ def _read_merger(folder: Path, config: dict[str, Any]) -> ColumnMerger | None:
 
 def _columns(merger: ColumnMerger | None, values: Any) -> WeightColumns | None:
     return None if merger is None or values is None else WeightColumns(merger.names, values, merger.lower_is_better)
+
+
+# ---- settings -------------------------------------------------------------------------------------------------------
+
+
+def read_config(path: str | Path, model: object = None) -> dict[str, Any]:
+    """Return the settings in a TOML file, as keyword arguments of `focuse.train`.
+
+    The settings are at the top level or in the table [settings]. If there is such a table, the rest of the file is
+    ignored, so that a run can be trained again from its run.toml: these are the settings that were given and the label
+    exponent that was selected; the others are derived again. If `model` is given and the model of the file is an
+    untrusted class, the latter is left out, so that its module is not imported needlessly.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+    ...     print("dim = 200\\nlr = 1e-4", file=file, flush=True)
+    ...     read_config(file.name)
+    {'dim': 200, 'lr': 0.0001}
+    """
+    content = read_toml(Path(path))
+    found = content.get("settings", content)
+    if not isinstance(found, dict):
+        raise FocuseError(f"{path}: settings is not a table; write [settings] above its lines")
+    if found is not content:
+        lost = [name for name in (*SETTINGS, *OLD_SETTING_NAMES) if name in content]
+        if lost:  # they would be ignored silently
+            raise FocuseError(f"{path}: {', '.join(lost)} is outside of [settings]; move it below that line")
+    if "format" in content:
+        found = upgrade_settings(found)
+    if model is not None:
+        model_class(model_name(model))  # the user has asked for its module, which may be that of the file
+    if model is not None and _untrusted_module(found):
+        found = {name: value for name, value in found.items() if name != "model"}
+    check_trust(found, Path(path), "import it first")
+    try:
+        if "format" in content:
+            return _given_of_run(found, content.get("provenance"))
+        Config.from_kwargs(**found)
+    except FocuseError as error:
+        raise FocuseError(f"{path}: {error}") from None
+    return dict(found)
+
+
+def _given_of_run(stored: Mapping[str, Any], provenance: Any) -> dict[str, Any]:
+    """Return the settings of a run that were given, or all that have an effect if the run does not say which.
+
+    A selected label exponent is kept, because it takes several trainings to select it again.
+    """
+    settings = Config.from_stored(stored, provenance if isinstance(provenance, dict) else None)
+    kept = {name for name in stored if settings.provenance.get(name) == "given"} | {"label_exponent"}
+    return {name: value for name, value in stored.items() if name in kept and not settings.unmet(name)}
+
+
+def resolve_stored_model(config: Mapping[str, Any], model: object, folder: Path) -> dict[str, Any]:
+    """Return the contents of a run.toml with the name of the given model class, or with the stored name."""
+    stored = config.get("settings")
+    name = stored.get("model") if isinstance(stored, dict) else None
+    if not isinstance(stored, dict) or not isinstance(name, str):
+        return dict(config)  # the file is damaged, which is reported when it is read further
+    if model is not None:
+        if name in MODELS and model_name(model) != name:
+            raise FocuseError(f"{folder}: its model {name!r} is built in; remove model=")
+        stored_name, name = name, model_name(model)
+        registry.register_alias(stored_name, model_class(name))
+    hand_over = f"pass its class: focuse.load({str(folder)!r}, model=MyModel)"
+    if model is None:
+        check_trust(stored, folder / "run.toml", hand_over)
+    try:
+        registry.check_module_location(name, folder)
+        model_class(name)
+    except FocuseError as error:
+        advice = f"or {hand_over}"
+        raise FocuseError(f"{folder / 'run.toml'}: {error}; {advice}") from None
+    return {**config, "settings": {**stored, "model": name}}
+
+
+def check_trust(settings: Mapping[str, Any], path: Path, otherwise: str) -> None:
+    """Raise FocuseError if a file names a model in an untrusted module, because importing a module executes it."""
+    module = _untrusted_module(settings)
+    if module:
+        raise FocuseError(
+            f"{path}: its model {settings['model']!r} is not part of focuse; if you trust its code, write "
+            f"focuse --trust {module} COMMAND (or set {registry.TRUST_VARIABLE}={module}), or in Python {otherwise}"
+        )
+
+
+def _untrusted_module(settings: Mapping[str, Any]) -> str:
+    """Return the module of the model that a file names if it is not trusted, otherwise ''."""
+    name = settings.get("model")
+    if not isinstance(name, str) or name in MODELS or registry.model_family(name):
+        return ""
+    return registry.untrusted_module(name)

@@ -26,7 +26,8 @@ from focuse.errors import FocuseError, counted
 from focuse.models.base import Model
 from focuse.models.registry import MODELS
 from focuse.storage.atomic import fsync_path, replace_file
-from focuse.storage.metadata import OLD_TENSOR_PREFIXES, with_inverse_rows
+from focuse.storage.metadata import with_inverse_rows
+from focuse.storage.old_names import OLD_TENSOR_PREFIXES
 from focuse.storage.partition_files import MANIFEST, PartitionFiles, reading_partition
 from focuse.storage.tensors import (
     Array,

@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from focuse.config import Config, upgrade_settings
+from focuse.config import Config
 from focuse.data.graph import AlignedGraph, Graph
 from focuse.data.splits import Splits, split_validation
 from focuse.data.triple_index import relevant_triple_index
 from focuse.data.weights import Normalizer
 from focuse.evaluation.evaluate import evaluate
+from focuse.storage.old_names import upgrade_settings
 from focuse.storage.run_folder import RunFolder
 from focuse.storage.tensors import read_records, write_records
 from focuse.training.callbacks import Reporter
@@ -67,7 +68,7 @@ def choose_label_exponent(
             f"{len(stopping):,} validation triples are too few to choose a label exponent "
             f"({MIN_VALIDATION_TRIPLES} are needed); {DEFAULT_EXPONENT:g} is used, choose another by --label-exponent"
         )
-        return replace(settings, label_exponent=DEFAULT_EXPONENT), []
+        return settings.derive(label_exponent=DEFAULT_EXPONENT), []
     trials = []
     for trial in _trials(settings, splits, normalizer, stopping, reporter, deadline):
         reporter.note(str(trial))
@@ -75,10 +76,10 @@ def choose_label_exponent(
         if trial.top_mrr < trials[0].top_mrr - TOLERANCE:  # a higher exponent would lower the top-decile MRR further
             break
     if len(trials) < 2:  # the deadline came before there was a second trial to compare with
-        return replace(settings, label_exponent=DEFAULT_EXPONENT), []
+        return settings.derive(label_exponent=DEFAULT_EXPONENT), []
     chosen = select_label_exponent(trials)
     reporter.note(f"label exponent {chosen:g} chosen on {len(stopping):,} validation triples")
-    return replace(settings, label_exponent=chosen), trials
+    return settings.derive(label_exponent=chosen), trials
 
 
 def select_label_exponent(trials: list[LabelExponentTrial]) -> float:

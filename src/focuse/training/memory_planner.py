@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from focuse.config import Config
 from focuse.data.splits import Splits
@@ -43,7 +42,7 @@ def plan_partitions(config: Config, splits: Splits, reporter: Reporter, has_run_
             return config
     elif reason:
         raise FocuseError(f"engine 'partitioned': {reason}; use the engine 'auto'")
-    resolved = replace(config, engine=PARTITIONED, partitions=_choose_partitions(config, splits, memory))
+    resolved = config.derive(engine=PARTITIONED, partitions=_choose_partitions(config, splits, memory))
     if config.engine == "auto":
         reporter.note(f"{sizes}: they are kept on disk and trained by partitions (engine 'partitioned')")
     partitions, slots, _ = parse_partitions(str(resolved.partitions))
@@ -53,7 +52,7 @@ def plan_partitions(config: Config, splits: Splits, reporter: Reporter, has_run_
         reporter.note(
             f"label exponent {DEFAULT_EXPONENT:g} is used: trainings to select it take too long (--label-exponent)"
         )
-        resolved = replace(resolved, label_exponent=DEFAULT_EXPONENT)
+        resolved = resolved.derive(label_exponent=DEFAULT_EXPONENT)
     return resolved
 
 
@@ -100,7 +99,7 @@ def unsupported_reason(settings: Config, splits: Splits, has_run_folder: bool) -
     reasons = {
         "it supports only a CPU": settings.device != "cpu",
         "it needs a run folder for the partitions (out, --out)": not has_run_folder,
-        "it needs the optimizer 'row-adagrad' or 'row-adam'": settings.optimizer not in MOMENTS_PER_PARAMETER,
+        "it needs the optimizer 'sparse-adagrad' or 'sparse-adam'": settings.optimizer not in MOMENTS_PER_PARAMETER,
         "negative_sampling 'all' needs every entity in memory": settings.negative_sampling == "all",
         "it cannot filter negatives (filter_negatives)": settings.filter_negatives,
         "it draws negatives uniformly, not by 'negative_distribution' or 'corrupt_side'": (

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from focuse.config import SQUARED_ERROR, Config, takes_weights
+from focuse.config import DEFAULTS, SQUARED_ERROR, Config
 from focuse.data.attributes import align_attributes, read_attributes
 from focuse.data.graph import AlignedGraph, Graph, Weights, concatenate
 from focuse.data.out_of_core import LARGE_GRAPH, count_repeated
@@ -19,8 +19,9 @@ from focuse.data.weights import Normalizer, fit_merger, fit_normalizer, in_unit_
 from focuse.errors import FocuseError, counted
 from focuse.models.base import Context, Model
 from focuse.models.registry import MODELS, model_class
-from focuse.option_strings import parse_memory, parse_named_numbers, parse_names
-from focuse.system import chunks, free_memory, used_memory
+from focuse.objective.losses import takes_weights
+from focuse.option_strings import parse_named_numbers
+from focuse.system import chunks, free_memory, parse_memory, used_memory
 from focuse.training.callbacks import Reporter
 
 
@@ -97,6 +98,43 @@ def check_node_attributes(settings: Config, given: bool) -> None:
     if given and not wanted:
         names = ", ".join(name for name, model in MODELS.items() if "attributes" in model.requires)
         raise FocuseError(f"model {settings.model!r} does not use node attributes; train one of {names}")
+
+
+def check_rule_settings(settings: Config, given: bool) -> None:
+    """Raise FocuseError if settings for inferred triples are given without rules or inferred triples.
+
+    A rule_loss_weight of 0 is allowed, because it trains without them on purpose.
+    """
+    names = [name for name in ("rule_loss_weight", "rule_batch_size") if settings.provenance.get(name) == "given"]
+    names = [name for name in names if getattr(settings, name) not in (0, DEFAULTS[name])]
+    if names and not given:
+        raise FocuseError(f"{names[0]} requires rules or inferred_triples (--rules or --inferred-triples)")
+
+
+def report_settings(settings: Config, reporter: Reporter) -> None:
+    """Report in three lines the model, how it uses weights and negatives, and where the values come from."""
+    exponent = "selected on validation" if settings.label_exponent is None else f"{settings.label_exponent:g}"
+    decay = f"β falls to {settings.beta_min:g} in {settings.beta_decay_epochs} epochs"
+    weights = {
+        "soft-labels": f"soft-labels, label exponent {exponent}",
+        "focuse": f"focuse, {decay if settings.beta is None else f'β {settings.beta:g}'}",
+        "none": "none",
+    }
+    negatives = {"shared": "shared per batch", "per-triple": "per triple", "all": "all entities"}
+    count = "" if settings.negative_sampling == "all" else f"{settings.num_negatives} "
+    names = settings.names_by_provenance()
+    given, own = (", ".join(names[kind]) for kind in ("given", "model"))
+    derived = [f"{name} {getattr(settings, name)}" for name in names["derived"] if not settings.unmet(name)]
+    reporter.note(
+        f"model: {settings.model}, dim {settings.dim}, {counted(settings.epochs, 'epochs')}, "
+        f"batch size {settings.batch_size}, {settings.optimizer}, lr {settings.lr:g}"
+    )
+    reporter.note(
+        f"weights: {weights[settings.weight_mode]}; loss: {settings.loss}; "
+        f"negatives: {count}{negatives[settings.negative_sampling]}"
+    )
+    own = f"; defaults of {settings.model}: {own}" if own else ""
+    reporter.note(f"given: {given or 'nothing'}{own}; derived: {', '.join(derived) or 'nothing'}")
 
 
 def with_node_attributes(splits: Splits, source: Any, reporter: Reporter) -> Splits:
@@ -203,11 +241,11 @@ def fit_training_normalizer(settings: Config, splits: Splits) -> Normalizer:
 
 def positives_of(graph: Graph, settings: Config, held: bool = False) -> tuple[Graph, Graph | None]:
     """Apply `lower_is_better` to a graph, and split it into positives and known negatives."""
-    lower = parse_names(settings.lower_is_better)
-    if held and graph.columns is not None:  # it may lack some of train's columns
-        lower = [name for name in lower if name in ("all", *graph.columns.names)]
+    lower = settings.lower_is_better
+    if held and graph.columns is not None and not isinstance(lower, bool):  # it may lack some of train's columns
+        lower = tuple(name for name in lower if name in graph.columns.names)
     if lower:
-        graph = graph.with_lower_is_better(True if lower == ["all"] else lower)
+        graph = graph.with_lower_is_better(lower if isinstance(lower, bool) else list(lower))
     return split_known_negatives(
         graph, settings.negative_weights == "known-negative", settings.zero_weights == "known-negative"
     )
@@ -315,14 +353,14 @@ def ignore_equal_weights(settings: Config, splits: Splits, normalizer: Normalize
         else (f"all weights are equal once normalized by {settings.weight_scaling!r} (try weight_scaling 'global')")
     )
     reporter.note(f"{why}: weights are ignored (weight_mode 'none')")
-    return replace(settings, weight_mode="none", label_exponent=None)
+    return settings.derive(weight_mode="none", label_exponent=None)
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------
 
 PARTITIONED = "partitioned"
 EDGE_BYTES = 28  # bytes per edge in memory: three ids and a weight
-MOMENTS_PER_PARAMETER = {"row-adagrad": 1, "row-adam": 2}  # values that an optimizer stores per parameter
+MOMENTS_PER_PARAMETER = {"sparse-adagrad": 1, "sparse-adam": 2}  # values that an optimizer stores per parameter
 
 
 def partition_if_needed(config: Config, splits: Splits, reporter: Reporter, has_run_folder: bool) -> Config:

@@ -54,8 +54,8 @@ class Space:
 
     def train_settings(self, combination: Mapping[str, Any]) -> dict[str, Any]:
         """Return the keywords with which `focuse.train` repeats the trial of a combination, the searched ones first."""
-        settings = {**combination, **Config.from_kwargs(**{**self.fixed, **combination}).to_dict()}
-        return {name: value for name, value in settings.items() if value is not None and name not in NOT_WRITTEN}
+        settings = {**combination, **Config.from_kwargs(**{**self.fixed, **combination}).to_kwargs()}
+        return {name: value for name, value in settings.items() if name not in NOT_WRITTEN}
 
     def __str__(self) -> str:
         searched = "; ".join(f"{name} {' | '.join(map(str, values))}" for name, values in self.searched.items())

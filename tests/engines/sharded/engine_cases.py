@@ -39,18 +39,24 @@ CASES: list[dict[str, Any]] = [
         "engine": "sharded",
     },
     {"model": "distmult", "weight_mode": "none", "loss": "nll", "reduction": "mean", "engine": "sharded"},
-    {"model": "transe", "weight_mode": "focuse", "loss": "margin:2", **OWN, "engine": "sharded"},  # row-adam: by ours
+    {
+        "model": "transe",
+        "weight_mode": "focuse",
+        "loss": "margin:2",
+        **OWN,
+        "engine": "sharded",
+    },  # sparse-adam: ours
     {
         "model": "rotate",
         "weight_mode": "focuse",
         "loss": "self-adversarial",
-        "optimizer": "row-adagrad",
+        "optimizer": "sparse-adagrad",
         "engine": "sharded",
     },
-    {"model": "tucker", "weight_mode": "soft-labels", "dim": 4, "optimizer": "row-adagrad", "engine": "sharded"},
+    {"model": "tucker", "weight_mode": "soft-labels", "dim": 4, "optimizer": "sparse-adagrad", "engine": "sharded"},
     {"model": "cp", "weight_mode": "none", "batch_size": 3, "engine": "sharded"},
     {"model": "gtranse", **OWN, "engine": "sharded"},
-    {"model": "ukge-logi", **OWN, "optimizer": "row-adagrad", "engine": "sharded"},
+    {"model": "ukge-logi", **OWN, "optimizer": "sparse-adagrad", "engine": "sharded"},
     {
         "model": "passleaf-rotate",
         **OWN,
@@ -109,7 +115,7 @@ def close(found: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
 
 
 def compare(group: ProcessGroup, splits: Splits, case: dict[str, Any]) -> None:
-    ours, theirs = trained(splits, case, case["engine"]), trained(splits, case, "reference")
+    ours, theirs = trained(splits, case, case["engine"]), trained(splits, case, "torch")
     name = f"{case} by {ours.engine.exchange.title}"
     entities = theirs.engine.entities
     whole = group.all_gather(ours.engine.tables["entity"], entities)

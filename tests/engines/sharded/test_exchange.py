@@ -40,7 +40,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 )
 def test_torchrec_that_fails_on_import_is_reported_in_one_line(installed: Path, fault: str) -> None:
     (installed / "fbgemm_gpu" / "__init__.py").write_text(f"raise {fault}\n", encoding="utf-8")
-    reason = torchrec_unavailable(make_optimizer("row-adagrad", TABLES, 0.1))
+    reason = torchrec_unavailable(make_optimizer("sparse-adagrad", TABLES, 0.1))
     assert reason.startswith("TorchRec cannot be imported: ")
     assert fault.partition("'")[2].partition("\\n")[0].strip("')") in reason
     assert "\n" not in reason
@@ -49,11 +49,11 @@ def test_torchrec_that_fails_on_import_is_reported_in_one_line(installed: Path, 
 
 def test_a_missing_module_is_named(installed: Path) -> None:
     assert "No module named 'fbgemm_gpu.split_embedding_configs'" in torchrec_unavailable(
-        make_optimizer("row-adagrad", TABLES, 0.1)
+        make_optimizer("sparse-adagrad", TABLES, 0.1)
     )
 
 
 def test_torchrec_is_not_imported_for_an_optimizer_that_it_lacks(installed: Path) -> None:
     (installed / "fbgemm_gpu" / "__init__.py").write_text("raise OSError('never')\n", encoding="utf-8")
-    assert "never" not in torchrec_unavailable(make_optimizer("row-adam", TABLES, 0.1))
+    assert "never" not in torchrec_unavailable(make_optimizer("sparse-adam", TABLES, 0.1))
     assert torchrec_unavailable(None) == ""

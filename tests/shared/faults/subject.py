@@ -14,7 +14,7 @@ MODEL, CHECKPOINT, MANIFEST = "model.safetensors", "checkpoint.safetensors", "pa
 EPOCHS = 8
 OPTIONS = (
     "--dim", "10", "--epochs", str(EPOCHS), "--batch-size", "64", "--lr", "0.01", "--num-negatives", "4",
-    "--eval-every", "2", "--beta-decay-epochs", "6", "--label-exponent", "1", "--device", "cpu",
+    "--eval-every", "2", "--label-exponent", "1", "--device", "cpu",
 )  # fmt: skip
 
 

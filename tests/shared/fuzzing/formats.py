@@ -105,7 +105,7 @@ def rdf(folder: Path) -> tuple[Call, list[bytes]]:
         path = paths[way % len(paths)]
         path.write_bytes(data)
         keep = way & 8 > 0
-        graph = read(path, cache=False, missing=1.0, literals="keep" if keep else "skip")
+        graph = read(path, cache=False, missing_weight=1.0, literals="keep" if keep else "skip")
         # Every name is a term of the file: what focuse minted or shortened is not asked for here.
         text = data[3:] if data.startswith(b"\xef\xbb\xbf") else data
         kind = {".nt": "TURTLE", ".rdf": "RDF_XML", ".nq": "N_QUADS", ".jsonld": "JSON_LD"}.get(path.suffix)
@@ -178,7 +178,7 @@ def sqlite(folder: Path) -> tuple[Call, list[bytes]]:
 
     def call(data: bytes) -> None:
         path.write_bytes(data)
-        graph = read(source, query=query)
+        graph = read(source, sql=query)
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             rows = connection.execute(query).fetchall()
         if all(isinstance(name, str) for row in rows for name in row[:3]):
@@ -197,7 +197,7 @@ def queries(folder: Path) -> tuple[Call, list[bytes]]:
 
     def call(data: bytes) -> None:
         try:
-            read(f"sqlite:///{path}", query=data.decode("utf-8", "replace"))
+            read(f"sqlite:///{path}", sql=data.decode("utf-8", "replace"))
         finally:
             if path.read_bytes() != whole or sorted(each.name for each in folder.iterdir()) != before:
                 raise WrongError("a query wrote")
@@ -219,7 +219,7 @@ def addresses(folder: Path) -> tuple[Call, list[bytes]]:
 
     return call, [
         b"postgresql://ann:s3cr3t@host:5432/db?sslmode=require",
-        b"sqlite:///graph.db?query=SELECT%201",
+        b"sqlite:///graph.db?sql=SELECT%201",
         b"duckdb:////x/y.db",
         b"postgres://a:s3cr3t@h/d&password=s3cr3t",
         b"mysql://u:s3cr3t@h/x",
@@ -238,7 +238,7 @@ def duckdb(folder: Path) -> tuple[Call, list[bytes]]:
 
     def call(data: bytes) -> None:
         try:
-            read(f"duckdb:///{path}", query=data.decode("utf-8", "replace"))
+            read(f"duckdb:///{path}", sql=data.decode("utf-8", "replace"))
         finally:
             if sorted(each.name for each in folder.iterdir()) != before:
                 raise WrongError("a query wrote")

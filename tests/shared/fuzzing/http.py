@@ -20,8 +20,8 @@ from urllib.parse import quote_from_bytes, urlencode
 
 ALLOWED = {200, 304, 400, 403, 404, 405, 408, 413, 414, 415, 422, 429}
 SLOW = 20.0  # seconds after which a case counts as hanging
-GETS = ["health", "run", "entities", "neighbourhood", "facts", "missing", "compare", "export"]
-POSTS = ["predict", "predict-weights", "batch", "explain"]
+GETS = ["health", "run", "entities", "neighborhood", "facts", "missing"]
+POSTS = ["predict", "predict-weights", "compare", "explain"]
 PATHS = [f"/api/{name}" for name in GETS + POSTS]
 OTHERS = ["/", "/docs", "/openapi.json", "/static/main.js", "/favicon.ico", "/api/", "/api/facts/", "//", "/%2e%2e/x"]
 HOSTILE = [
@@ -64,7 +64,7 @@ VALUES = ["1", "0", "-1", "200", "201", "9" * 30, "1e309", "nan", "-inf", "true"
 TABLES = ["facts", "missing", "predict", "compare", "tsv", "<x>"]
 FORMS = ["csv", "tsv", "json"]
 NAMES = [f"person {number}" for number in range(30)]
-FIRST = {"/api/entities": "q", "/api/compare": "head", "/api/export": "table"}
+FIRST = {"/api/entities": "q"}
 WORDS = [*HOSTILE, *RELATIONS, *VALUES, *TABLES, "\ud800", "ﬀ", "İ"]
 
 
@@ -121,11 +121,10 @@ class Taken:
 
 @cache
 def explorer() -> tuple[Any, Any, asyncio.AbstractEventLoop]:
-    """The application over two tiny runs whose names are hostile, its state, and the loop that all cases share."""
+    """The application over two tiny runs whose names are hostile, its service, and the loop that all cases share."""
     import focuse
     from focuse.explorer.app import make_app
-    from focuse.explorer.explorer import Explorer
-    from focuse.explorer.state import State
+    from focuse.explorer.service import Explorer, Service
 
     chance = random.Random(0)
     names = [name for name in HOSTILE if name.strip()] + NAMES
@@ -137,10 +136,10 @@ def explorer() -> tuple[Any, Any, asyncio.AbstractEventLoop]:
             place = Path(folder) / f"run {number}"
             focuse.train(graph, model=model, dim=4, epochs=3, out=place, progress=False)
             runs.append(Explorer(focuse.load(place), HOSTILE[number]))
-        state = State(*runs)
-        for future in state._warming:
+        service = Service(runs)
+        for future in service.warming:
             future.result(120)
-    return make_app(state), state, asyncio.new_event_loop()
+    return make_app(service), service, asyncio.new_event_loop()
 
 
 def asked(data: bytes) -> tuple[dict[str, Any], bytes]:
@@ -160,8 +159,6 @@ def asked(data: bytes) -> tuple[dict[str, Any], bytes]:
         made = from_bytes.triple()
         if path.endswith("predict-weights"):
             made = {"triples": [from_bytes.triple() for _ in range(from_bytes.byte() % 4)]}
-        elif path.endswith("batch"):
-            made = {"questions": [from_bytes.triple() for _ in range(from_bytes.byte() % 4)]}
         body = json.dumps(made if from_bytes.byte() % 4 else from_bytes.value()).encode()
         if from_bytes.byte() % 4 == 0:  # cut, or with bytes in it that are no JSON
             at = from_bytes.byte() % (len(body) + 1)
@@ -199,7 +196,7 @@ def asked(data: bytes) -> tuple[dict[str, Any], bytes]:
 
 def one(data: bytes) -> int:
     """Put the request to the application; AssertionError if its answer may not be. Its status."""
-    app, state, loop = explorer()
+    app, service, loop = explorer()
     scope, body = asked(data)
     told: list[dict[str, Any]] = []
 
@@ -219,11 +216,11 @@ def one(data: bytes) -> int:
 
     loop.run_until_complete(call())
     start, text = told[0], b"".join(message.get("body", b"") for message in told[1:])
-    check(scope, start["status"], dict(start["headers"]), text, state)
+    check(scope, start["status"], dict(start["headers"]), text, service)
     return int(start["status"])
 
 
-def check(scope: dict[str, Any], status: int, headers: dict[bytes, bytes], text: bytes, state: Any) -> None:
+def check(scope: dict[str, Any], status: int, headers: dict[bytes, bytes], text: bytes, service: Any) -> None:
     assert status in ALLOWED, status
     assert headers[b"x-content-type-options"] == b"nosniff"
     for name, value in headers.items():
@@ -241,12 +238,12 @@ def check(scope: dict[str, Any], status: int, headers: dict[bytes, bytes], text:
         assert made["error"]
         assert "\n" not in made["error"]
         assert "\x1b" not in made["error"]
-    elif scope["path"] in ("/api/facts", "/api/neighbourhood"):
+    elif scope["path"] in ("/api/facts", "/api/neighborhood"):
         for fact in made.get("facts", made.get("edges")):
-            assert (fact["head"], fact["relation"], fact["tail"]) in _facts(state), fact
+            assert (fact["head"], fact["relation"], fact["tail"]) in _facts(service), fact
     elif scope["path"] == "/api/missing":
         for link in made["links"]:
-            assert (link["head"], link["relation"], link["tail"]) not in _facts(state), link
+            assert (link["head"], link["relation"], link["tail"]) not in _facts(service), link
 
 
 def _no_constant(name: str) -> None:
@@ -254,8 +251,8 @@ def _no_constant(name: str) -> None:
 
 
 @cache
-def _facts(state: Any) -> set[tuple[str, str, str]]:
-    run = state.first.run
+def _facts(service: Any) -> set[tuple[str, str, str]]:
+    run = service.first.run
     graphs = [run.splits.train, run.splits.valid, run.splits.test]
     names, kinds = run.graph.entities, run.graph.relations
     return {(names[h], kinds[r], names[t]) for g in graphs for h, r, t in zip(g.head, g.relation, g.tail, strict=True)}

@@ -21,7 +21,7 @@ SETTINGS = [
     b'dim = 200\nepochs = 5\nweight_mode = "focuse"\n'
     b'beta_decay_epochs = 3\nnum_negatives = 4\nnegative_sampling = "per-triple"\n',
     b'column_importance = "confidence=2,recency=1"\nlower_is_better = "p"\ncheckpoint_every = "60s"\nseed = 3\n',
-    b'optimizer = "row-adam"\nweight_scaling = "quantile"\nduplicates = "mean"\nbatch_size = 64\n',
+    b'optimizer = "sparse-adam"\nweight_scaling = "quantile"\nduplicates = "mean"\nbatch_size = 64\n',
     b'model = "transe"\nloss = "self-adversarial:margin=6,temperature=0.5"\n'
     b'negative_distribution = "degree"\nvalid_min_weight = 0.8\n',
 ]
@@ -57,8 +57,8 @@ def settings(folder: Path) -> tuple[Call, list[bytes]]:
     """A file of settings: what is taken is what TOML says, and comes back from a run's own file."""
     import tomllib
 
-    from focuse.config import Config, merged, read_config
-    from focuse.storage.metadata import to_toml
+    from focuse.config import Config, merge_settings
+    from focuse.storage.metadata import read_config, to_toml
 
     path = folder / "settings.toml"
 
@@ -70,9 +70,9 @@ def settings(folder: Path) -> tuple[Call, list[bytes]]:
             own = getattr(stated, name)
             if isinstance(value, int | float) and not isinstance(own, str) and own not in (value, float(value)):
                 raise WrongError(f"{name} is {own!r}, the file says {value!r}")
-        merged(found, {"model": "transe"})
+        merge_settings(found, {"model": "transe"})
         known = {name: value for name, value in stated.to_dict().items() if value is not None}
-        if Config.from_kwargs(**tomllib.loads(to_toml(known))) != stated:
+        if Config.from_stored(tomllib.loads(to_toml(known))) != stated:
             raise WrongError("settings that read otherwise when written")
 
     return call, SETTINGS
@@ -85,12 +85,10 @@ def _without_imports(data: bytes) -> bytes:
 
 def words(folder: Path) -> tuple[Call, list[bytes]]:
     """One setting as one word, by the first byte which."""
-    from dataclasses import fields
-
-    from focuse.config import Config, parse_setting_value
+    from focuse.config import SETTINGS, Config, parse_setting_value
     from focuse.option_strings import parse_duration, parse_named_numbers, parse_names, parse_option_string
 
-    names = [field.name for field in fields(Config) if field.name not in ("model", "init_from", "device")]
+    names = [name for name in SETTINGS if name not in ("model", "init_from", "device")]
     ways: list[Callable[[str], object]] = [
         parse_duration,
         parse_names,
@@ -109,7 +107,7 @@ def words(folder: Path) -> tuple[Call, list[bytes]]:
     seeds += [
         b"margin:2",
         b"l3:1e-3",
-        b"row-adam",
+        b"sparse-adam",
         b"12",
         b"0.5",
         b"true",

@@ -18,7 +18,7 @@ class Stretch(Model):
 
     name = "stretch"
     similarity = "l1"
-    defaults: ClassVar[Mapping[str, Any]] = {"negative_sampling": "per-triple", "optimizer": "row-adam"}
+    defaults: ClassVar[Mapping[str, Any]] = {"negative_sampling": "per-triple", "optimizer": "sparse-adam"}
 
     def widths(self, dim: int) -> tuple[int, int]:
         return dim, 2 * dim

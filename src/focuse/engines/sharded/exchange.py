@@ -108,7 +108,7 @@ def torchrec_unavailable(optimizer: TableOptimizer | None) -> str:
     if find_spec("torchrec") is None or find_spec("fbgemm_gpu") is None:
         return f"TorchRec is not installed ({TORCHREC_INSTALL})"
     if optimizer is not None and not (isinstance(optimizer, FusableOptimizer) and optimizer.spec.method == "adagrad"):
-        return "among its fused CPU optimizers, only that of row-adagrad computes the same steps"
+        return "among its fused CPU optimizers, only that of sparse-adagrad computes the same steps"
     return "" if optimizer is None else _import_failure()
 
 

@@ -1,28 +1,32 @@
 // A free question: two of head, relation and tail are given, the third is ranked. One form for asking and comparing.
 
-import { get, into, post } from "./api.js";
+import { into, post } from "./api.js";
 import { count, empty, h, loading, number, percent, problem, say } from "./dom.js";
+import { comparedRows, exporting } from "./files.js";
 import { linksTable } from "./links.js";
 import { entityField } from "./search.js";
-import { entityLink, exporting, probability, relationChip, table, weightRange } from "./table.js";
+import { entityLink, probability, relationChip, table, weightRange } from "./table.js";
 
 const read = (query) => ({
   head: query.get("head") ?? "", relation: query.get("relation") ?? "", tail: query.get("tail") ?? "",
   top: Math.min(200, Math.max(1, Number(query.get("top")) || 10)), new_only: query.get("new_only") === "true",
 });
 
-const given = (asked) => [asked.head, asked.relation, asked.tail].filter(Boolean).length;
+const parts = (asked) => [asked.head, asked.relation, asked.tail].filter(Boolean);
+
+const given = (asked) => parts(asked).length;
+
+/** The question without the parts that are left out. */
+const question = (asked) => Object.fromEntries(Object.entries(asked).filter(([, value]) => value !== ""));
 
 export function askView(query, run, signal) {
   const asked = read(query);
   const place = h("div", { id: "answers" });
-  const question = { ...asked, head: asked.head || null, relation: asked.relation || null, tail: asked.tail || null };
   if (given(asked) >= 2) {
-    into(place, () => post("predict", question, signal), ({ links }) => {
+    into(place, () => post("predict", question(asked), signal), ({ links }) => {
       say(`${links.length} answers`);
       if (!links.length) return [empty("No completion is left.")];
-      const saved = given(asked) === 2 ? exporting({ table: "predict", ...asked }) : null;
-      return [linksTable({ caption: "Answers", links, run }), saved].filter(Boolean);
+      return [linksTable({ caption: "Answers", links, run }), exporting(["predict", ...parts(asked)], () => links)];
     }, { loading: () => loading("Asking the model…"), problem });
   } else place.append(empty("Give two of the three parts; the third is ranked."));
   return [
@@ -38,7 +42,7 @@ export function compareView(query, run, signal) {
   const place = h("div", { id: "comparison" });
   if (!run.compare) place.append(empty("There is no second run. Start with: focuse serve RUN --compare OTHER_RUN"));
   else if (given(asked) === 2) {
-    into(place, () => get("compare", asked, signal), (found) => {
+    into(place, () => post("compare", question(asked), signal), (found) => {
       say(`${found.shared} of ${found.rows.length} answers are in both`);
       return comparison(found, asked, run);
     }, { loading: () => loading("Asking both models…"), problem });
@@ -83,7 +87,7 @@ function comparison(found, asked, run) {
   const of = (place, title) => [
     { title: `${title}: rank`, numeric: true, value: (row) => (row[place] ? -row[place].rank : null), cell: (row) => (row[place] ? `#${row[place].rank}` : "–") },
     { title: "Probability", numeric: true, value: (row) => row[place]?.probability, cell: (row) => (row[place] ? probability(row[place].probability) : "") },
-    { title: "Weight", numeric: true, value: (row) => row[place]?.expected_weight, cell: (row) => (row[place] ? weightRange(row[place], ranges.get(row[place].relation)) : "") },
+    { title: "Weight", numeric: true, value: (row) => row[place]?.weight_mean, cell: (row) => (row[place] ? weightRange(row[place], ranges.get(row[place].relation)) : "") },
   ];
   const columns = [
     { title: "Answer", value: (row) => row.name, cell: (row) => h("span", {}, label(row), knownTag(row)) },
@@ -94,7 +98,7 @@ function comparison(found, asked, run) {
     h("div", { class: "sides" }, sides.map(sideCard)),
     h("p", {}, `${count(found.shared)} of ${count(found.rows.length)} answers stand in both lists.`),
     table({ caption: "Both runs' answers", columns, rows: found.rows }),
-    exporting({ table: "compare", ...asked }),
+    exporting(["compare", ...parts(asked)], () => comparedRows(found.rows)),
   ];
 }
 

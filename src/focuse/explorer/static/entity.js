@@ -1,15 +1,17 @@
-// One entity: the picture of its neighbourhood, what it lacks, and its facts.
+// One entity: the picture of its neighborhood, what it lacks, and its facts.
 
 import { get, into } from "./api.js";
 import { count, empty, entityHash, h, loading, number, plural, problem, say } from "./dom.js";
+import { exporting } from "./files.js";
 import { linksTable, other, whyButton } from "./links.js";
 import { picture, shade } from "./picture.js";
-import { entityLink, exporting, relationChip, table } from "./table.js";
+import { entityLink, relationChip, table } from "./table.js";
 
 const FEWEST = 12;
 const STEP = 12;
 const MOST = 120;
 const PAGE = 100;
+const LARGEST_PAGE = 5000;
 
 export function entityView(name, query, run, signal) {
   const start = window.innerWidth < 700 ? 14 : 24;
@@ -28,8 +30,8 @@ export function entityView(name, query, run, signal) {
   showLacks(about);
   showFacts(about);
   columns.append(
-    h("section", { class: "card", "aria-label": "Neighbourhood" },
-      h("div", { class: "card-head" }, h("h2", {}, "Neighbourhood"), about.tools), graph, legend),
+    h("section", { class: "card", "aria-label": "Neighborhood" },
+      h("div", { class: "card-head" }, h("h2", {}, "Neighborhood"), about.tools), graph, legend),
     h("section", { class: "card", "aria-labelledby": "lacks-title" },
       h("div", { class: "card-head" }, h("h2", { id: "lacks-title" }, "What is missing here?")), lacks));
   view.append(
@@ -87,8 +89,8 @@ function showGraph(about) {
     const limit = chosen.depth === 2 ? Math.round(chosen.limit * 1.5) : chosen.limit;
     const wanted = { depth: chosen.depth, relation: chosen.relation, limit };
     const all = await Promise.all([
-      get("neighbourhood", { entity: name, ...wanted }, signal),
-      ...chosen.expanded.map((one) => get("neighbourhood", { entity: one, relation: chosen.relation, limit: 8 }, signal)),
+      get("neighborhood", { entity: name, ...wanted }, signal),
+      ...chosen.expanded.map((one) => get("neighborhood", { entity: one, relation: chosen.relation, limit: 8 }, signal)),
     ]);
     return merged(all);
   };
@@ -105,12 +107,12 @@ function showGraph(about) {
       }) : empty(found.edges.length ? "No fact is that strong; move the slider back." : "No facts here."));
     };
     about.redraw();
-    say(`${name}: neighbourhood of ${plural(found.nodes.length, "entity", "entities")} drawn`);
+    say(`${name}: neighborhood of ${plural(found.nodes.length, "entity", "entities")} drawn`);
     return [frame];
   }, about.told);
 }
 
-/** The picture with the neighbourhoods of expanded entities: what is new in them stands on the second ring. */
+/** The picture with the neighborhoods of expanded entities: what is new in them stands on the second ring. */
 function merged([first, ...others]) {
   const nodes = new Map(first.nodes.map((node) => [node.name, node]));
   const edges = new Map(first.edges.map((edge) => [key(edge), edge]));
@@ -141,7 +143,7 @@ function showLegend(about, found) {
   about.legend.replaceChildren(...own.map((name) => h("button", {
     type: "button", class: `chip ${shade(names, name)}`, "aria-pressed": String(about.chosen.relation === name), onclick: () => choose(name),
   }, h("i", { class: "dot", "aria-hidden": "true" }), name)),
-  // Relations that only stand between its neighbours are named, too, but there is nothing of its own to choose.
+  // Relations that only stand between its neighbors are named, too, but there is nothing of its own to choose.
   ...names.filter((name) => !own.includes(name) && found.edges.some((edge) => edge.relation === name))
     .map((name) => h("span", { class: `chip ${shade(names, name)}` }, h("i", { class: "dot", "aria-hidden": "true" }), name)));
 }
@@ -153,7 +155,7 @@ function showLacks({ name, run, signal, chosen, lacks, told }) {
   into(lacks, () => get("missing", asked, signal), ({ links }) => {
     say(`${links.length} missing links found`);
     if (!links.length) return [empty("Nothing is missing here that the run would add.")];
-    return [linksTable({ caption: `What ${name} lacks`, links, run, around: name }), exporting({ table: "missing", ...asked })];
+    return [linksTable({ caption: `What ${name} lacks`, links, run, around: name }), exporting(["missing", name], () => links)];
   }, { ...told, loading: () => loading("Asking the model…") });
 }
 
@@ -162,19 +164,29 @@ function showFacts({ name, run, signal, chosen, facts, told }) {
   const names = run.relations.map((one) => one.name);
   const rows = [];
   const more = () => get("facts", { ...asked, offset: rows.length, limit: PAGE }, signal);
+  const all = async () => {
+    const saved = [];
+    for (let total = 1; saved.length < total;) {
+      const page = await get("facts", { ...asked, offset: saved.length, limit: LARGEST_PAGE }, signal);
+      if (!page.facts.length) break;
+      saved.push(...page.facts);
+      total = page.total;
+    }
+    return saved;
+  };
   const columns = [
     { title: "Relation", value: (fact) => fact.relation, cell: (fact) => relationChip(fact.relation, names, fact.head === name ? "→" : "←") },
     { title: "Entity", value: (fact) => other(fact, name), cell: (fact) => entityLink(other(fact, name)) },
     { title: run.weighted ? "Weight" : "Weight (none given)", numeric: true, value: (fact) => fact.weight, cell: (fact) => number(fact.weight) },
     { title: "Part", value: (fact) => fact.split, cell: (fact) => h("span", { class: "muted" }, fact.split) },
-    { title: "", cell: (fact) => whyButton({ ...fact, known: true, probability: null, expected_weight: fact.weight, low: null, high: null, score: null }, run) },
+    { title: "", cell: (fact) => whyButton({ ...fact, known: true, probability: null, weight_mean: fact.weight, weight_low: null, weight_high: null, score: null }, run) },
   ];
   const show = (found) => {
     rows.push(...found.facts);
     if (!rows.length) return [empty("No facts here.")];
     const next = rows.length < found.total ? h("button", { type: "button", onclick: async () => facts.replaceChildren(...show(await more())) },
       `Show more (${count(rows.length)} of ${count(found.total)})`) : null;
-    return [table({ caption: `Facts of ${name}`, columns, rows }), h("div", { class: "foot" }, next, exporting({ table: "facts", ...asked }))]
+    return [table({ caption: `Facts of ${name}`, columns, rows }), h("div", { class: "foot" }, next, exporting(["facts", name], all))]
       .filter(Boolean);
   };
   into(facts, more, show, told);

@@ -1,4 +1,4 @@
-// The panel that says why a link is predicted: the model's numbers, a picture, words, the facts and rules behind it.
+// The panel that says why a link is predicted: the model's numbers, a summary, and the triples and rules behind it.
 
 import { into, post } from "./api.js";
 import { h, loading, number, problem, s } from "./dom.js";
@@ -6,8 +6,8 @@ import { entityLink, probability, relationChip, table, weightRange } from "./tab
 
 // Lists of an explanation in the order of interest; others that it may have follow under their own names.
 const SECTIONS = {
-  supporting: "Facts that it rests on", against: "Facts that speak against it", rules: "Rules that imply it",
-  similar: "Facts like it", same_head: "The same head", same_tail: "The same tail",
+  supporting: "Supporting triples", opposing: "Opposing triples", rules: "Rules that imply it",
+  similar: "Similar triples", same_head: "Same head", same_tail: "Same tail",
 };
 let leave = null;
 
@@ -49,13 +49,8 @@ function summary(link, run) {
     h("div", {}, h("dt", {}, "Score"), h("dd", {}, number(link.score))));
 }
 
-function reasons({ text, explanation, svg }, names) {
-  const parts = [h("p", { class: "words" }, explanation.words ?? text)];
-  if (svg) {
-    // As an image: whatever stands in it cannot run here.
-    const source = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
-    parts.push(h("figure", {}, h("img", { src: source, alt: "The facts behind the prediction, drawn as a graph" })));
-  }
+function reasons({ text, explanation }, names) {
+  const parts = [h("p", { class: "words" }, explanation.summary ?? text)];
   const lists = Object.keys(SECTIONS).concat(Object.keys(explanation).filter((key) => !(key in SECTIONS)));
   lists.filter((key) => isRows(explanation[key])).forEach((key, place) => {
     const title = SECTIONS[key] ?? words(key);

@@ -1,6 +1,6 @@
-// Where the entities of a neighbourhood stand. No chance and no time in it: the same facts make the same picture.
+// Where the entities of a neighborhood stand. No chance and no time in it: the same facts make the same picture.
 //
-// The asked entity stands in the middle, its neighbours on an ellipse, in sectors by relation, strongest first. They are
+// The asked entity stands in the middle, its neighbors on an ellipse, in sectors by relation, strongest first. They are
 // spread evenly in height on each side, not by angle: so labels, which run outwards, never lie on one another.
 
 /** Places on an ellipse for `n` things, clockwise from the top: [{x, y, right}]. */

@@ -15,7 +15,7 @@ export function linksTable({ caption, links, run, around = null }) {
         relationChip(link.relation, names, link.head === around ? "→" : "←"), entityLink(other(link, around))) },
     ]),
     { title: "Probability", numeric: true, value: (link) => link.probability, cell: (link) => probability(link.probability) },
-    { title: "Weight", numeric: true, value: (link) => (link.known ? link.weight : link.expected_weight),
+    { title: "Weight", numeric: true, value: (link) => (link.known ? link.weight : link.weight_mean),
       cell: (link) => weightRange(link, ranges.get(link.relation)) },
     ...(links.some((link) => link.known) ? [{ title: "", cell: (link) => h("span", { class: link.known ? "tag" : "tag new" }, link.known ? "known" : "new") }] : []),
     { title: "", cell: (link) => whyButton(link, run) },

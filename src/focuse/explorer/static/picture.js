@@ -1,4 +1,4 @@
-// The neighbourhood as an SVG picture. Nodes are links: click, Enter, a new tab and the back button work by themselves.
+// The neighborhood as an SVG picture. Nodes are links: click, Enter, a new tab and the back button work by themselves.
 
 import { count, entityHash, h, number, plural, s } from "./dom.js";
 import { curve, place } from "./layout.js";
@@ -11,7 +11,7 @@ const listening = new WeakMap(); // of each frame, what ends its listeners when 
 /** How the same shade is found for a relation everywhere: its place among the run's relations. */
 export const shade = (relations, name) => `shade-${Math.max(0, relations.indexOf(name)) % 10}`;
 
-/** A picture of `found` (a neighbourhood) that redraws itself when its room changes. `expand(name)` adds neighbours. */
+/** A picture of `found` (a neighborhood) that redraws itself when its room changes. `expand(name)` adds neighbors. */
 export function picture(found, relations, expand) {
   const frame = h("div", { class: "picture" });
   let width = 0;
@@ -130,7 +130,7 @@ function drawNode(node, at, width, expand, label) {
     },
   },
   s("circle", { class: "reach", cx: at.x, cy: at.y, r: 16 }), s("circle", { class: "disc", cx: at.x, cy: at.y, r: radius }),
-  s("text", spot, text), s("title", {}, `${node.name}: ${plural(node.degree, "fact")}; Shift and click adds its neighbours`));
+  s("text", spot, text), s("title", {}, `${node.name}: ${plural(node.degree, "fact")}; Shift and click adds its neighbors`));
 }
 
 /** A long name broken after a space or a sign that parts words, in two lines at most. */

@@ -1,6 +1,5 @@
-// Tables: sortable by their headings, exported by the server, scrolled within themselves on narrow screens.
+// Tables: sortable by their headings, scrolled within themselves on narrow screens.
 
-import { address } from "./api.js";
 import { entityHash, h, interval, number, percent, s, say } from "./dom.js";
 import { shade } from "./picture.js";
 
@@ -45,13 +44,6 @@ const order = (a, b) => {
   return typeof a === "string" ? a.localeCompare(b) : a - b;
 };
 
-/** A menu that saves the table's question as a file. */
-export function exporting(parameters) {
-  const links = ["csv", "tsv", "json"].map((format) =>
-    h("a", { href: address("export", { ...parameters, format }), download: "", "data-format": format }, format.toUpperCase()));
-  return h("div", { class: "export", role: "group", "aria-label": "Save this table" }, h("span", {}, "Save as"), links);
-}
-
 // ---- cells that several tables have ---------------------------------------------------------------------------------
 
 export const entityLink = (name) => h("a", { href: entityHash(name), class: "name" }, name);
@@ -72,19 +64,19 @@ export function probability(value) {
 /** An expected weight with its interval, on the range that the relation's weights have. */
 export function weightRange(link, range) {
   if (link.known && link.weight !== null) return h("span", { class: "weight", title: "known fact" }, h("b", {}, number(link.weight)));
-  if (link.expected_weight === null) return h("span", { class: "muted" }, "–");
-  const words = h("b", {}, number(link.expected_weight));
-  if (link.low === null || link.high === null) return h("span", { class: "weight" }, words);
-  const low = Math.min(range?.lowest ?? link.low, link.low, link.high);
-  const high = Math.max(range?.highest ?? link.high, link.low, link.high);
+  if (link.weight_mean === null) return h("span", { class: "muted" }, "–");
+  const words = h("b", {}, number(link.weight_mean));
+  if (link.weight_low === null || link.weight_high === null) return h("span", { class: "weight" }, words);
+  const low = Math.min(range?.lowest ?? link.weight_low, link.weight_low, link.weight_high);
+  const high = Math.max(range?.highest ?? link.weight_high, link.weight_low, link.weight_high);
   const at = (value) => 4 + (60 * (value - low)) / (high - low || 1);
-  const [from, to] = [Math.min(link.low, link.high), Math.max(link.low, link.high)];
+  const [from, to] = [Math.min(link.weight_low, link.weight_high), Math.max(link.weight_low, link.weight_high)];
   const ends = interval(from, to);
-  const told = `expected ${number(link.expected_weight)}, 90 % between ${ends[0]} and ${ends[1]}`;
+  const told = `expected ${number(link.weight_mean)}, 90 % between ${ends[0]} and ${ends[1]}`;
   return h("span", { class: "weight", title: told },
     s("svg", { class: "range", viewBox: "0 0 68 12", width: 68, height: 12, role: "img", "aria-label": told },
       s("line", { class: "track", x1: 2, x2: 66, y1: 6, y2: 6 }),
       s("line", { class: "span", x1: at(from), x2: Math.max(at(to), at(from) + 1), y1: 6, y2: 6 }),
-      s("circle", { class: "point", cx: at(link.expected_weight), cy: 6, r: 3.6 })),
+      s("circle", { class: "point", cx: at(link.weight_mean), cy: 6, r: 3.6 })),
     words, h("small", { class: "muted" }, ends.join(" – ")));
 }

@@ -1,0 +1,240 @@
+"""Compute everything that a report shows about a run, once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from focuse.data.graph import AlignedGraph, Graph, concatenate
+from focuse.data.readers import read
+from focuse.data.statistics import GraphStatistics, describe
+from focuse.errors import FocuseError
+from focuse.evaluation.baselines import RELATION_MEAN, fit_weight_baselines
+from focuse.evaluation.evaluate import Evaluation, evaluate_baselines
+from focuse.evaluation.metrics import finite_or_none
+from focuse.evaluation.weight_metrics import ProbabilityTable, interval_coverage
+from focuse.inference.weight_predictor import WeightEvaluation
+from focuse.objective.negatives import corrupt_graph
+from focuse.report.entity_map import PROJECTIONS, EntityMap, map_entities
+from focuse.training.preparation import read_test_graph
+
+if TYPE_CHECKING:
+    from focuse.api import Run
+
+LINKS, LINKS_PER_HEAD = 20, 3
+LINK_COLUMNS = ("head", "relation", "tail", "score", "probability", "expected_weight", "low", "high")
+COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # targets of the coverage chart
+MIN_TEST_TRIPLES = 20  # of a relation, for its coverage and Brier score
+T = TypeVar("T")
+Floats = npt.NDArray[np.float64]
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class RelationMetrics:
+    """The metrics of one relation on the test triples; NaN if there is nothing or too little to measure."""
+
+    name: str
+    train: int
+    test: int
+    weight_mean: float
+    histogram: list[int]
+    tail_mrr: float = math.nan
+    head_mrr: float = math.nan
+    hits_at_10: float = math.nan
+    weight_mae: float = math.nan
+    baseline_mae: float = math.nan
+    coverage: float = math.nan
+    brier: float = math.nan
+
+
+@dataclass
+class Findings:
+    """What is known about a run; None or empty if it is not available, and then a note says why.
+
+    `test` are the triples that the run was evaluated on, `baselines` the evaluations of rankings without a model,
+    `columns` the evaluations of single weight columns, and `coverage` the pairs (target, measured) of intervals.
+    """
+
+    run: Run
+    statistics: GraphStatistics
+    test: AlignedGraph | None = None
+    evaluation: Evaluation | None = None
+    baselines: dict[str, Evaluation] = field(default_factory=dict)
+    weights: WeightEvaluation | None = None
+    columns: dict[str, WeightEvaluation] = field(default_factory=dict)
+    probabilities: ProbabilityTable | None = None
+    coverage: list[tuple[float, float]] = field(default_factory=list)
+    relations: list[RelationMetrics] = field(default_factory=list)
+    links: list[Any] = field(default_factory=list)
+    entity_map: EntityMap | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def attempt(self, compute: Callable[[], T]) -> T | None:
+        """Return the result of a computation; None if it is refused, which is noted once."""
+        try:
+            return compute()
+        except FocuseError as error:
+            if str(error) not in self.notes:
+                self.notes.append(str(error))
+            return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all numbers as data that JSON can represent."""
+
+        def optional(found: Any) -> Any:
+            return None if found is None else found.to_dict()
+
+        merger = self.run.splits.merger
+        return {
+            "settings": self.run.settings.to_dict(),
+            "history": [_finite_values(row) for row in self.run.history],
+            "label_exponent_trials": [asdict(trial) for trial in self.run.label_exponent_trials],
+            "weight_columns": optional(merger),
+            "statistics": self.statistics.to_dict(),
+            "evaluation": optional(self.evaluation),
+            "baselines": {name: one.to_dict() for name, one in self.baselines.items()},
+            "weights": optional(self.weights),
+            "weights_by_column": {name: one.to_dict() for name, one in self.columns.items()},
+            "coverage": [{"target": target, "measured": measured} for target, measured in self.coverage],
+            "probabilities": optional(self.probabilities),
+            "relations": [_finite_values(asdict(row)) for row in self.relations],
+            "links": [{key: getattr(row, key) for key in LINK_COLUMNS} for row in self.links],
+            "entity_map": optional(self.entity_map),
+            "notes": self.notes,
+        }
+
+
+def _finite_values(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row without NaN, which JSON does not have and which the loss of a diverged training is."""
+    return {key: finite_or_none(value) if isinstance(value, float) else value for key, value in row.items()}
+
+
+def collect(run: Run, test: Any, projection: str, progress: Progress) -> Findings:
+    """Evaluate a run on its test split or on `test`, find new links and draw the entity map."""
+    graph = None if test is None else read(test)
+    aligned = run.splits.aligned_test if graph is None else read_test_graph(graph, run.settings, run.splits)
+    held_out = {"validation": run.splits.valid, "test": aligned.graph}
+    found = Findings(run, describe(run.graph, {name: part for name, part in held_out.items() if len(part)}))
+    progress(f"Ranking {len(aligned.graph):,} test triples")
+    # A report without test triples is fine, but given triples that all have unknown names are a mistake.
+    mistaken = graph is not None and not len(aligned.graph)
+    found.evaluation = run.evaluate(graph) if mistaken else found.attempt(lambda: run.evaluate(graph))
+    if found.evaluation is not None:
+        found.test = aligned
+        _collect_baselines(found)
+        progress("Fitting the weight estimator (once per run)")
+        found.attempt(lambda: run.weight_predictor(full=True))
+        progress("Evaluating predicted weights and probabilities")
+        found.weights = found.attempt(lambda: run.evaluate_weights(graph))
+        found.probabilities = found.attempt(lambda: run.evaluate_probabilities(graph))
+        found.coverage = _coverage_by_target(found)
+        if run.splits.merger is not None and found.weights is not None:
+            found.columns = found.attempt(lambda: run.weigh_columns(graph)) or {}
+    found.relations = relation_metrics(found)
+    progress("Searching for new links")
+    found.links = found.attempt(lambda: list(new_links(run))) or []
+    if projection != "none":
+        progress(f"Drawing the entity map by {PROJECTIONS[projection]}")
+        found.entity_map = map_entities(run.graph, run.scorer, projection, run.settings.seed)
+    return found
+
+
+def _collect_baselines(found: Findings) -> None:
+    """Evaluate rankings without a model; ranks among sampled candidates are not comparable with them."""
+    if found.evaluation is None or found.test is None or "candidates" in found.evaluation.settings:
+        return
+    splits, test, device = found.run.splits, found.test, found.run.scorer.device
+    known = [splits.train, splits.valid, splits.test]
+    baselines = found.attempt(lambda: evaluate_baselines(splits.train, splits.valid, test, known, device))
+    found.baselines = baselines or {}
+
+
+def new_links(run: Run) -> Any:
+    """Return the most probable links that the graph lacks; in a large graph, those between popular entities."""
+    try:
+        return run.discover(top=LINKS, per_head=LINKS_PER_HEAD)
+    except FocuseError:  # more links than are scored by default
+        return run.discover(top=LINKS, per_head=LINKS_PER_HEAD, candidates="popular")
+
+
+def _coverage_by_target(found: Findings) -> list[tuple[float, float]]:
+    """Return (target, measured) coverage of intervals on the test triples."""
+    if found.weights is None or found.weights.intervals is None or found.test is None:
+        return []
+    predictor, test = found.run.weight_predictor(full=True), found.test.graph
+    pairs = []
+    for target in COVERAGES:
+        guess = predictor.guess(test.head, test.relation, test.tail, target)
+        pairs.append((target, interval_coverage(guess["low"], guess["high"], test.weight).coverage))
+    return [(target, measured) for target, measured in pairs if math.isfinite(measured)]
+
+
+# ---- metrics per relation --------------------------------------------------------------------------------------------
+
+
+def relation_metrics(found: Findings) -> list[RelationMetrics]:
+    """Return the metrics of every relation of train, the most frequent first."""
+    measured = _measure_relations(found)
+    ids = {name: number for number, name in enumerate(found.run.graph.relations)}
+    return [
+        RelationMetrics(
+            one.name,
+            one.edges,
+            int(measured["test"][ids[one.name]]) if measured else 0,
+            one.weight_mean,
+            one.histogram,
+            **{key: float(values[ids[one.name]]) for key, values in measured.items() if key != "test"},
+        )
+        for one in found.statistics.per_relation
+    ]
+
+
+def _measure_relations(found: Findings) -> dict[str, Floats]:
+    """Return one value per relation [R] for each metric; empty without test triples."""
+    if found.test is None or found.evaluation is None:
+        return {}
+    run, test, ranks = found.run, found.test.graph, found.evaluation.ranks
+    count = np.bincount(test.relation, minlength=len(test.relations)).astype(np.float64)
+    metrics = {"test": count}
+    if ranks.shape == (len(test), 2):
+        metrics["tail_mrr"], metrics["head_mrr"] = (_mean_by_relation(test, 1 / ranks[:, side]) for side in (0, 1))
+        metrics["hits_at_10"] = _mean_by_relation(test, (ranks <= 10).mean(axis=1))
+    enough = np.where(count >= MIN_TEST_TRIPLES, 1.0, np.nan)
+    if test.weighted and run.graph.weighted and found.weights is not None:
+        guess = run.weight_predictor(full=True).guess(test.head, test.relation, test.tail)
+        mean = fit_weight_baselines(run.graph)[RELATION_MEAN](test.head, test.relation, test.tail)
+        metrics["weight_mae"] = _mean_by_relation(test, abs(guess["expected"] - test.weight))
+        metrics["baseline_mae"] = _mean_by_relation(test, abs(mean - test.weight))
+        inside = (guess["low"] <= test.weight) & (test.weight <= guess["high"])
+        metrics["coverage"] = _mean_by_relation(test, np.where(np.isfinite(guess["low"]), inside, np.nan)) * enough
+    if found.probabilities is not None:
+        metrics["brier"] = _brier_scores(found, test) * enough
+    return metrics
+
+
+def _mean_by_relation(graph: Graph, values: npt.NDArray[Any]) -> Floats:
+    """Return the mean of one number per row [n] for each relation [R], NaN for a relation without rows."""
+    size = len(graph.relations)
+    count = np.bincount(graph.relation, minlength=size).astype(np.float64)
+    total = np.bincount(graph.relation, weights=values, minlength=size)
+    mean: Floats = np.divide(total, count, out=np.full(size, np.nan), where=count > 0)
+    return mean
+
+
+def _brier_scores(found: Findings, test: Graph) -> Floats:
+    """Return the Brier score of each relation [R], on the positives and negatives of the whole evaluation."""
+    predictor = found.run.weight_predictor(full=True)
+    if predictor.probability is None or found.probabilities is None:
+        raise FocuseError("the run has no probabilities")
+    negatives = corrupt_graph(test, predictor.known_keys(), 0)
+    both = concatenate([test, negatives])
+    at_base_rate = predictor.probability.at(found.probabilities.base_rate)
+    probability = predictor.probable(both.head, both.relation, both.tail, at_base_rate)
+    truth = np.repeat([1.0, 0.0], [len(test), len(negatives)])
+    return _mean_by_relation(both, (probability - truth) ** 2)

@@ -1,0 +1,77 @@
+"""Names that settings, files and tensors had in the run folders of earlier formats.
+
+Format 3 gave files, tensors and some settings other names, format 4 more settings. No current name or value is in these
+tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from focuse.errors import FocuseError
+
+OLD_FILE_NAMES = {  # new -> old
+    "weight_scaling.safetensors": "normaliser.safetensors",
+    "weight_columns.safetensors": "columns.safetensors",
+    "node_attributes.safetensors": "numbers.safetensors",
+    "label_exponent.json": "sharpness.json",
+}
+# The other tables map old names to new ones.
+OLD_TENSOR_PREFIXES = {"optimiser": "optimizer"}
+OLD_KEYS = {"columns": "weight_columns", "numbers": "node_attributes"}
+OLD_SETTING_NAMES = {  # old -> new
+    "sharpness": "label_exponent",
+    "corrupt": "negative_distribution",
+    "coin": "corrupt_side",
+    "spread": "init_std",
+    "judge": "stop_metric",
+    "regularize": "regularizer_scope",
+    "focus": "weight_mode",
+    "sampling": "negative_sampling",
+    "negatives": "num_negatives",
+    "decay": "beta_decay_epochs",
+    "decays": "column_beta_decay_epochs",
+    "beta_floor": "beta_min",
+    "normalize": "weight_scaling",
+    "importance": "column_importance",
+    "check_every": "eval_every",
+    "burn_in": "eval_start",
+    "threshold": "valid_min_weight",
+    "stopping_share": "stop_fraction",
+    "attribute_share": "attribute_loss_weight",
+    "soft_logic_weight": "rule_loss_weight",
+    "soft_logic_size": "rule_batch_size",
+    "start": "init_from",
+    "memory": "memory_limit",
+}
+OLD_SETTING_VALUES: dict[tuple[str, Any], Any] = {  # (new name, old value) -> new value
+    ("corrupt_side", "fair"): "uniform",
+    ("weight_mode", "label"): "soft-labels",
+    ("weight_mode", "paper"): "focuse",
+    ("weight_mode", "off"): "none",
+    ("negative_sampling", "independent"): "per-triple",
+    ("negative_weights", "light"): "low",
+    ("negative_weights", "against"): "known-negative",
+    ("zero_weights", "light"): "low",
+    ("zero_weights", "negatives"): "known-negative",
+    ("optimizer", "row-adam"): "sparse-adam",
+    ("optimizer", "row-adagrad"): "sparse-adagrad",
+    ("engine", "reference"): "torch",
+    ("engine", "fused"): "native",
+}
+
+
+def upgrade_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a stored run, of any format, by their current names and values.
+
+    >>> upgrade_settings({"focus": "paper", "dim": 8, "eval_start": 2})
+    {'weight_mode': 'focuse', 'dim': 8, 'eval_start': 2}
+    """
+    found: dict[str, Any] = {}
+    for old, value in settings.items():
+        name = OLD_SETTING_NAMES.get(str(old), str(old))
+        if name in found:
+            raise FocuseError(f"{name} is given twice, also by its old name; remove one of them")
+        found[name] = OLD_SETTING_VALUES.get((name, str(value)), value)
+    return found
