@@ -119,24 +119,6 @@ def test_substitute_data_set_has_its_own_name_and_no_published_figures() -> None
     assert "20K" not in grid.title("onet-importance")
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("title = 'x'\n[all]\n[plain]\n[focuse]\n", "no settings for transe.plain"),
-        ("title = \n", "Invalid value"),
-    ],
-)
-def test_faulty_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path, text: str, complaint: str) -> None:
-    (tmp_path / "configurations").mkdir()
-    (tmp_path / "configurations" / "ppi5k.toml").write_text(text)
-    monkeypatch.setattr(grid, "files", lambda package: tmp_path)
-    grid._configuration_file.cache_clear()
-    with pytest.raises(FocuseError, match=complaint) as error:
-        grid._configuration_file("ppi5k")
-    assert "ppi5k.toml" in str(error.value)
-    grid._configuration_file.cache_clear()
-
-
 def test_the_files_ship_with_the_package() -> None:
     folder = files("focuse.paper") / "configurations"
     names = {path.name for path in folder.iterdir()}

@@ -13,21 +13,21 @@ from focuse.cli.options import Json
 from focuse.cli.output import emit
 from focuse.errors import FocuseError
 
-# ---- focuse demo: plain, FocusE and labels side by side on the embedded graph ----------------------------------------
+# ---- focuse demo: without weights, with FocusE and with soft labels on the embedded graph ----------------------------
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Same seed, same bits on CPU.")] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same result on a CPU.")] = 0,
     graph_only: Annotated[
         bool, typer.Option("--graph-only", help="Only write the embedded graph as OUT/careers.tsv and stop.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Train ComplEx plain, with FocusE and with labels on an embedded careers graph and compare; no download.
+    """Train ComplEx without weights, with FocusE and with soft labels on an embedded careers graph; no download.
 
-    Prints them side by side with ten predictions in words, and writes an HTML report.
+    Prints a comparison and ten predictions as sentences, and writes an HTML page.
     """
     from focuse.config import Config
     from focuse.paper.demo import careers
@@ -42,7 +42,7 @@ def demo(
         careers().write(out / "careers.tsv")
         emit({"graph": str(out / "careers.tsv")}, f"graph: {out / 'careers.tsv'}", as_json)
         return
-    shown = run_demo(seed, progress=not quiet, say=lambda text: None if quiet else typer.echo(text, err=True))
+    shown = run_demo(seed, progress=not quiet, note=lambda text: None if quiet else typer.echo(text, err=True))
     page = shown.write(out)
     emit({**shown.to_dict(), "report": str(page)}, f"{shown}\n\nreport: {page}", as_json)
 

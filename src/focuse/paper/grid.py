@@ -1,6 +1,6 @@
 """The grid of trainings behind the paper's tables and figures: data set × model × {plain, FocusE, UKGE} × seed.
 
-Settings come from one TOML file per data set in `configurations/`, which are checked when they are read. The file
+Settings come from one TOML file per data set in `configurations/`, which tests check. The file
 `departures.toml` lists where the authors' code differs from their text, `published.toml` has the paper's results.
 """
 
@@ -119,7 +119,7 @@ def rows_of(data: str) -> list[tuple[str, str]]:
 
 def title(data: str) -> str:
     """Return the title of a data set, such as 'PPI5K'."""
-    return str(_configuration_file(choose("data set", data, DATA))["title"])
+    return str(read_configuration(choose("data set", data, DATA))["title"])
 
 
 def model_title(model: str, kind: str) -> str:
@@ -137,13 +137,13 @@ def configuration(data: str, ours: bool = True) -> dict[str, dict[str, dict[str,
     The table `ours` of a cell has the settings that reach the paper's results where the paper's own do not, and the
     reason, `because`.
     """
-    raw = _configuration_file(choose("data set", data, DATA))
+    raw = read_configuration(choose("data set", data, DATA))
     result: dict[str, dict[str, dict[str, Any]]] = {}
     for model, kind in rows_of(data):
         settings: dict[str, Any] = {}
         for table in (*_tables(data, model, kind), raw[model][kind].get("ours", {}) if ours else {}):
             for name in table.get("departures", []):
-                settings |= departure_notes()[choose(f"departure in {data}.toml", name, departure_notes())]["settings"]
+                settings |= departure_notes()[name]["settings"]
             settings |= {key: value for key, value in table.items() if key not in NOT_SETTINGS}
         Config.from_kwargs(**{key: value for key, value in settings.items() if key != "batches"}, model=model)
         result.setdefault(model, {})[kind] = settings
@@ -152,29 +152,16 @@ def configuration(data: str, ours: bool = True) -> dict[str, dict[str, dict[str,
 
 def _tables(data: str, model: str, kind: str) -> list[dict[str, Any]]:
     """Return the tables of a configuration file that apply to a row; `all` is for the paper's own models."""
-    raw = _configuration_file(data)
+    raw = read_configuration(data)
     return [*([] if kind == "ukge" else [raw["all"]]), raw.get(kind, {}), raw[model][kind]]
 
 
 @cache
-def _configuration_file(data: str) -> dict[str, Any]:
-    raw = read_configuration(data)
-    for model, kind in rows_of(data):
-        if kind not in raw.get(model, {}):
-            raise FocuseError(f"configurations/{data}.toml: no settings for {model}.{kind}")
-    return raw
-
-
 def read_configuration(name: str) -> dict[str, Any]:
     """Read one of the TOML files."""
-    path = files("focuse.paper") / "configurations" / f"{name}.toml"
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise FocuseError(f"{path}: {error}") from None
+    return tomllib.loads((files("focuse.paper") / "configurations" / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-@cache
 def departure_notes() -> dict[str, dict[str, Any]]:
     """Return the departures by name, with what the paper says, what the code does, and the settings."""
     return read_configuration("departures")
@@ -182,7 +169,7 @@ def departure_notes() -> dict[str, dict[str, Any]]:
 
 def reason_for_ours(cell: Cell) -> str:
     """Return why a cell does not have the paper's own settings, '' if it does."""
-    return str(_configuration_file(cell.data)[cell.model][cell.kind].get("ours", {}).get("because", ""))
+    return str(read_configuration(cell.data)[cell.model][cell.kind].get("ours", {}).get("because", ""))
 
 
 @cache
