@@ -21,7 +21,7 @@ from typing import Any
 
 import smoke
 
-from focuse.paper.cells import load_configuration
+from focuse.paper.grid import read_configuration
 
 GRAPHS = ("ppi5k", "nl27k", "cn15k", "onet-importance")
 MODELS = ("transe", "distmult", "complex")
@@ -97,7 +97,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         settings = row["settings"]
         key = (row["graph"], settings["model"], settings["negative_sampling"], settings.get("regularizer", "l3:1e-3"))
         groups.setdefault(key, {}).setdefault(row["weight_mode"], []).append(row)
-    published = load_configuration("published")
+    published = read_configuration("published")
     lines = [
         f"| graph | model | sampling, L3 | {' | '.join(NAMES.values())} | published | label exponent | concordance |",
         "| --- " * 9 + "|",

@@ -157,10 +157,11 @@ def test_class_with_other_widths_is_distinguished_from_a_damaged_run(tmp_path: P
 
 
 def test_search_space_accepts_classes() -> None:
-    space = make_space({"model": ["transe", Nested.Far]}, {"dim": 4, "epochs": 1}, defaults=False)
+    graph = focuse.read(TRIPLES)
+    space = make_space(graph, {"model": ["transe", Nested.Far]}, {"dim": 4, "epochs": 1})
     assert space.searched["model"] == ["transe", model_name(Nested.Far)]
-    held = make_space({"dim": [2, 4]}, {"model": Nested.Far, "epochs": 1}, defaults=False)
-    assert held.about()["model"] == model_name(Nested.Far)
+    fixed = make_space(graph, {"dim": [2, 4]}, {"model": Nested.Far, "epochs": 1})
+    assert fixed.train_settings({"dim": 2})["model"] == model_name(Nested.Far)
 
 
 def test_last_given_class_of_a_name_is_used() -> None:

@@ -7,7 +7,8 @@ import pytest
 
 import focuse
 from focuse.errors import FocuseError
-from focuse.paper.results import FACTS, Result, rank_test
+from focuse.paper.grid import Cell
+from focuse.paper.results import REQUIRED_INFO, RankedTest, Result
 
 
 @pytest.fixture(scope="module")
@@ -17,9 +18,7 @@ def run(small: focuse.Graph) -> focuse.Run:
 
 @pytest.fixture(scope="module")
 def result(run: focuse.Run) -> Result:
-    cell = {"data": "ppi5k", "model": "complex", "kind": "focuse", "seed": 0, "changes": {}, "form": "paper"}
-    facts = dict.fromkeys(FACTS, 4)
-    return Result(cell, facts, rank_test(run))
+    return Result(Cell("ppi5k", "complex", "focuse"), dict.fromkeys(REQUIRED_INFO, 4), RankedTest.rank(run))
 
 
 @pytest.mark.parametrize("protocol", ["per-side", "combined"])
@@ -47,31 +46,32 @@ def test_the_clean_form_has_deciles_of_its_own(result: Result) -> None:
     clean = result.test.of(clean=True)
     assert len(clean) == int(result.test.clean.sum())
     assert clean.shares["top"].sum() == pytest.approx(len(clean) // 10)
-    heaviest = np.sort(clean.weight)[::-1][: len(clean) // 10]
-    assert set(clean.weight[clean.shares["top"] > 0]) == set(heaviest)
+    highest = np.sort(clean.weight)[::-1][: len(clean) // 10]
+    assert set(clean.weight[clean.shares["top"] > 0]) == set(highest)
 
 
 def test_reciprocal_ranks_average_to_the_mrr(result: Result) -> None:
-    assert result.test.reciprocal().mean() == pytest.approx(result.test.metrics("all").mrr)
+    assert (1 / result.test.ranks()).mean() == pytest.approx(result.test.metrics("all").mrr)
 
 
 def test_result_is_unchanged_after_saving_and_loading(result: Result, tmp_path) -> None:
-    result.save(tmp_path, "cell")
-    again = Result.load(tmp_path / "cell.json")
+    result.save(tmp_path)
+    again = Result.load(tmp_path / f"{result.cell.name}.json")
     assert again.cell == result.cell
     assert again.to_dict() == result.to_dict()
-    json.loads((tmp_path / "cell.json").read_text(), parse_constant=pytest.fail)
+    json.loads((tmp_path / f"{result.cell.name}.json").read_text(), parse_constant=pytest.fail)
 
 
 @pytest.mark.parametrize("damage", ["cut", "missing", "words"])
 def test_a_damaged_result_is_named(result: Result, tmp_path, damage: str) -> None:
-    result.save(tmp_path, "cell")
-    arrays, text = tmp_path / "cell.safetensors", tmp_path / "cell.json"
+    result.save(tmp_path)
+    text = tmp_path / f"{result.cell.name}.json"
+    arrays = text.with_suffix(".safetensors")
     if damage == "cut":
         arrays.write_bytes(arrays.read_bytes()[:100])
     elif damage == "missing":
         arrays.unlink()
     else:
         text.write_text("[]")
-    with pytest.raises(FocuseError, match=r"cell.json: damaged result .*trained again"):
+    with pytest.raises(FocuseError, match=r"seed0.json: damaged result .*trained again"):
         Result.load(text)

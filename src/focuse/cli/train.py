@@ -26,7 +26,6 @@ from focuse.cli.options import (
 from focuse.cli.output import emit, next_line
 from focuse.errors import FocuseError, counted
 
-SHOWN_TRIALS = 10
 CHANGED_BY_RESUME = {"resume", "epochs", "device", "quiet", "as_json", "callback", "track"}
 
 
@@ -206,15 +205,11 @@ def tune(
         list[str] | None, option("Values to try for a setting, like lr=1e-4,1e-3; may be repeated.", "Search")
     ] = None,
     fix: Annotated[list[str] | None, option("Value of a setting, like dim=200; may be repeated.", "Search")] = None,
-    space: Annotated[
-        Path | None, option("TOML file of the whole search space: lists are searched, values are fixed.", "Search")
-    ] = None,
     sampler: Annotated[
         str, option("tpe (learns from the trials so far) or grid (all combinations).", "Search", ("tpe", "grid"))
     ] = "tpe",
     pruner: Annotated[
-        str,
-        option("What stops weak trials early: median, hyperband or none.", "Search", ("median", "hyperband", "none")),
+        str, option("Whether trials below the median stop early: median or none.", "Search", ("median", "none"))
     ] = "median",
     trials: Annotated[
         int | None, option("Number of trials of the study. Default: 50, or the whole grid.", "Search")
@@ -223,57 +218,32 @@ def tune(
         str | None, option("Time after which this command ends: 90s, 30m, 2h. Default: none.", "Search")
     ] = None,
     storage: Annotated[
-        str | None, option("URL of a database for the study, like sqlite:///study.db. Default: a journal.", "Output")
+        str | None, option("URL of a database, like postgresql://…. Default: a SQLite file in OUT.", "Output")
     ] = None,
     quiet: Quiet = False,
     as_json: Annotated[bool, Json] = False,
     **settings: Any,
 ) -> None:
-    """Search the settings with the best validation MRR and write them to OUT/best.toml.
+    """Search the settings with the best validation result and write them to OUT/best.toml.
 
-    Weak trials are stopped early. After Ctrl-C, the same command continues; several commands can share a study.
+    By default, values around those of train are tried. After Ctrl-C, the same command continues; several commands can
+    share a study.
     """
-    from focuse.option_strings import parse_duration
-    from focuse.tuning.space import read_space
-    from focuse.tuning.tuning import tune
+    from focuse.tuning import tune
+    from focuse.tuning.space import parse_fix, parse_search
 
     given = {name: value for name, value in settings.items() if value is not None}
-    wanted = read_space(space, search or [], fix or [], given)
-    seconds = None if time_limit is None else parse_duration(time_limit)
+    fixed = parse_fix(fix or [])
+    if twice := sorted(set(fixed) & set(given)):
+        raise FocuseError(f"{', '.join(twice)}: given twice; use --fix or the option, not both")
     read = [source and layout.read(source, relation_weights) for source in (graph, valid, test)]
-    done = tune(
-        read[0], wanted, out, valid=read[1], test=read[2], valid_fraction=valid_fraction, test_fraction=test_fraction,
-        node_attributes=node_attributes, sampler=sampler, pruner=pruner, trials=trials, budget=seconds, storage=storage,
-        progress=not quiet,
+    found = tune(
+        read[0], out, search=parse_search(search or []), fix=fixed | given, sampler=sampler, pruner=pruner,
+        trials=trials, time_limit=time_limit, storage=storage, valid=read[1], test=read[2],
+        valid_fraction=valid_fraction, test_fraction=test_fraction, node_attributes=node_attributes, progress=not quiet,
     )  # fmt: skip
-    data = done.to_dict()
-    emit(data, _describe_study(data, shown(graph), node_attributes), as_json)
-
-
-def _describe_study(data: dict[str, Any], graph: str, attributes: Path | None) -> str:
-    """Return the best trials as a table, and the next command."""
-    from focuse.results import format_table
-
-    ranked = sorted(data["trials"], key=lambda row: (row["state"] != "complete", -(row["valid_mrr"] or 0.0)))
-    names = list(ranked[0]["searched"]) if ranked else []
-    rows = [
-        [
-            str(row["trial"]),
-            row["state"],
-            "–" if row["valid_mrr"] is None else f"{row['valid_mrr']:.4f}",
-            str(row["best_epoch"]),
-            f"{row['seconds']:.1f}",
-            *(str(row["searched"][name]) for name in names),
-        ]
-        for row in ranked[:SHOWN_TRIALS]
-    ]
-    lines = [format_table(["trial", "state", "valid MRR", "epoch", "seconds", *names], rows)] if rows else []
-    lines.append(f"{data['study']}: {data['done']} of {data['wanted']} trials done")
-    if data["running"]:
-        lines.append(f"{data['running']} running in other processes")
-    if data["best"]:
-        lines.append(f"best: trial {data['best']['trial']}, validation MRR {data['best']['valid_mrr']:.4f}")
-        more = [] if attributes is None else ["--node-attributes", str(attributes)]
-        model = str(data["best"]["settings"].get("model", ""))
-        lines.append(next_line(model, "train", graph, *more, "--config", data["config"], "--out", "RUN"))
-    return "\n".join(lines)
+    more = [] if node_attributes is None else ["--node-attributes", str(node_attributes)]
+    command = ["train", shown(graph), *more, "--config", found.config, "--out", "RUN"]
+    done = f"{out}: {len(found)} of {found.trials} trials done; best: trial {found.best['trial']}"
+    next_command = next_line(str(found.best["settings"]["model"]), *command)
+    emit(found.to_json(), f"{found}\n{done}\n{next_command}", as_json)

@@ -1,4 +1,4 @@
-"""The main job on the embedded careers graph: the same model plain, with FocusE and with labels, side by side."""
+"""`focuse demo`: compare a model without weights, with FocusE and with soft labels on the embedded careers graph."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from focuse.report.charts import violins
 from focuse.report.page import comparison_page
 from focuse.storage.atomic import replace_file
 
-# Chosen by validation on other seeds than the tested ones; all models get the same.
-# The loss of the first two is equation 5 to the letter.
+# Chosen on validation triples of other seeds than the tested ones; all models get the same.
+# The loss of the first two is equation 5 of the paper exactly as printed.
 SETTINGS: dict[str, Any] = {
     "model": "complex",
     "dim": 50,
@@ -29,7 +29,7 @@ SETTINGS: dict[str, Any] = {
     "batch_size": 512,
     "eval_every": 2,
 }
-# Soft labels have a loss of their own and no decay. The model without weights is validated from the same epoch on.
+# Soft labels have their own loss and no decay. The model without weights is validated from the same epoch on.
 PLAIN = {**SETTINGS, "weight_mode": "none", "loss": "pairwise-nll", "eval_start": 8}
 FOCUSED = {**SETTINGS, "weight_mode": "focuse", "loss": "pairwise-nll", "beta_decay_epochs": 16}
 LABELS = {**SETTINGS, "weight_mode": "soft-labels", "label_exponent": 2.0}
@@ -44,32 +44,30 @@ SENTENCES = {
 
 @dataclass(frozen=True)
 class Demo:
-    """The runs and what they show."""
+    """The trained runs, their evaluations, and predictions of the last run as sentences."""
 
     runs: dict[str, Run]
     evaluations: dict[str, Evaluation]
     sentences: list[str]
 
     def __str__(self) -> str:
-        """All side by side, and ten predictions in words."""
+        """Return a table of the evaluations and the numbered sentences."""
         lines = [f"{'':18}{'top 10 % MRR':>14}{'bottom 10 % MRR':>17}{'ΔMRR':>8}{'ΔM':>8}"]
         for name, one in self.evaluations.items():
             lines.append(
                 f"{name:18}{one.top.mrr:14.3f}{one.bottom.mrr:17.3f}{one.delta_mrr:8.3f}{one.delta_median:8.2f}"
             )
-        lines += ["", f"Ten links that are not in the graph yet, as {list(self.runs)[-1]} sees them:"]
-        return "\n".join(lines + [f"  {place:2}. {text}" for place, text in enumerate(self.sentences, 1)])
+        lines += ["", f"Ten links that are not in the graph yet, predicted by {list(self.runs)[-1]}:"]
+        return "\n".join(lines + [f"  {number:2}. {text}" for number, text in enumerate(self.sentences, 1)])
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            **{
-                name.lower().replace(",", "").replace(" ", "_"): one.to_dict() for name, one in self.evaluations.items()
-            },
-            "predictions": self.sentences,
-        }
+        """Return what `--json` prints."""
+        keys = {name: name.lower().replace(",", "").replace(" ", "_") for name in self.evaluations}
+        found = {keys[name]: one.to_dict() for name, one in self.evaluations.items()}
+        return {**found, "predictions": self.sentences}
 
     def write(self, folder: Path) -> Path:
-        """Write report.html and its picture, violins.svg, by itself; the path of the page."""
+        """Write report.html, and its chart as violins.svg, and return the path of the page."""
         for name, text in (("violins.svg", violins(self.evaluations)), ("report.html", self._page())):
             with replace_file(folder / name) as temporary:
                 temporary.write_text(text, encoding="utf-8")
@@ -80,35 +78,35 @@ class Demo:
         return comparison_page(
             "focuse: careers",
             f"{len(graph):,} training links between jobs, skills, tasks and tools, each with an importance "
-            "from 0 to 1. The same model was trained three times: without a look at the importance, with FocusE, and "
-            "with the importance as a label.",
+            "from 0 to 1. The same model was trained three times: without the importance, with FocusE, and with "
+            "the importance as a soft label.",
             self.evaluations,
             self.sentences,
             {name: run.settings.to_dict() for name, run in self.runs.items()},
         )
 
 
-def demo(seed: int = 0, progress: bool = True, say: Callable[[str], None] = lambda text: None) -> Demo:
+def demo(seed: int = 0, progress: bool = True, note: Callable[[str], None] = lambda text: None) -> Demo:
     """Train the models on the careers graph and compare them."""
     graph = careers()
-    say(f"careers: {len(graph):,} links, {len(graph.entities):,} entities, {len(graph.relations)} relations")
+    note(f"careers: {len(graph):,} links, {len(graph.entities):,} entities, {len(graph.relations)} relations")
     runs = {}
     for name, settings in MODELS.items():
-        say(f"training {name} …")
+        note(f"training {name} …")
         runs[name] = train(graph, seed=seed, progress=progress, **settings)
     evaluations = {name: run.evaluate() for name, run in runs.items()}
     return Demo(runs, evaluations, sentences(list(runs.values())[-1]))
 
 
 def sentences(run: Run, count: int = 10) -> list[str]:
-    """The best new link of `count` jobs, in words, relations in turn."""
+    """Return the best new link of each of `count` jobs as a sentence; the relations alternate."""
     graph = run.graph
     jobs = np.unique(graph.head[graph.relation == graph.relations.id("requires skill")])
     chosen = jobs[np.linspace(0, len(jobs) - 1, count).astype(int)]
     words = []
-    for place, job in enumerate(chosen):
-        relation = list(SENTENCES)[place % len(SENTENCES)]
+    for number, job in enumerate(chosen):
+        relation = list(SENTENCES)[number % len(SENTENCES)]
         new = run.predict(head=graph.entities[job], relation=relation, top=2, new_only=True)
-        best = next(link for link in new if link.tail != link.head)  # nobody leads to themselves
+        best = next(link for link in new if link.tail != link.head)  # no job leads to itself
         words.append(SENTENCES[relation].format(head=best.head, tail=best.tail))
     return words

@@ -1,199 +1,192 @@
-"""The report of a reproduction: report.md, report.html, report.json and the figures, from finished cells alone."""
+"""The report of a reproduction: report.md, report.json and the figures, from finished cells alone."""
 
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from focuse.errors import FocuseError
-from focuse.paper import sections
-from focuse.paper.ablations import Variant, ablations
-from focuse.paper.bootstrap import LEVEL, RESAMPLES, SEED
-from focuse.paper.cells import DATA, Cell, title
-from focuse.paper.document import Block, Grid, Heading, Points, Text, to_html, to_markdown
-from focuse.paper.figures import Curves, Violins, decay_curves, draw_curves, draw_violins
-from focuse.paper.history import history_section
-from focuse.paper.reliability import draw_reliability
-from focuse.paper.results import Result
-from focuse.paper.tables import FORMS, Runs, Table, make_tables
-from focuse.paper.times import times_section
-from focuse.paper.verdict import Verdict, verdict
-from focuse.paper.weight_sections import weight_section
-from focuse.paper.weights import reached, weight_parts, without_soft_logic
+from focuse.paper.grid import DATA, KINDS, departure_notes, model_title, published_results, reason_for_ours, title
+from focuse.paper.results import BOOTSTRAP_SEED, LEVEL, RESAMPLES, Interval, Result, lacks_inferred_triples
+from focuse.paper.summary import (
+    MAIN_METRICS,
+    MIN_GAIN_BASE,
+    Entry,
+    Groups,
+    ablations,
+    decay_curves,
+    group_results,
+    table_rows,
+    verdicts,
+    weight_rows,
+)
+from focuse.report.charts import chart_style, figure_svg, violins
 from focuse.storage.atomic import replace_file
 
-TITLE = "Reproduction of FocusE"
-FIGURE_3 = "figure3.svg"
-QUICK_LINE = (
-    "This is the quick form: small models, few epochs, shared negatives. It shows what FocusE does, but its figures do "
-    "not compare with the paper's cell by cell."
-)
-LEGEND = (
-    "Filtered ranks, ties ranked worst. The main figures rank each side of a triple by itself and take both ranks into "
-    "the mean; “both sides as one list” ranks a triple once, among the corruptions of both sides. “diff.” is ours "
-    "− paper, where “<.01” counts as .01. ± is the standard deviation over seeds; – stands for what was not run or "
-    "not published. Intervals tell how much the choice of test triples matters, not that of the seed."
-)
-CLEAN = (
-    "The same tables on the test triples of which neither a duplicate nor an edge back by any relation stands in "
-    "train; top and bottom are the tenths of these. The paper has no such figures."
-)
-
-
-class Report:
-    """Everything a report says, computed once."""
-
-    def __init__(self, results: Sequence[Result], about: Mapping[str, Any]) -> None:
-        self.results = list(results)
-        seconds = sum(float(result.facts.get("seconds") or 0) for result in self.results)
-        self.about = {"cells": len(self.results), "hours": round(seconds / 3600, 3)} | dict(about)
-        self.runs = Runs.of(self.results)
-        self.tables: dict[str, dict[int, Table]] = {form: make_tables(self.runs, form) for form in FORMS}
-        self.verdict: Verdict = verdict(self.tables["full"][4], comparable=self.runs.form != "quick")
-        self.weights = weight_parts(self.runs)
-        self.reached = reached(self.weights) if self.runs.form != "quick" else []
-        self.curves: Curves = decay_curves(self.results)
-        self.violins: list[Violins] = draw_violins(self.runs)
-        self.ablations: list[list[Variant]] = ablations(self.results, self.runs)
-        self.pictures = {FIGURE_3: draw_curves(self.curves)} if self.curves else {}
-        self.pictures |= {f"figure4-{drawn.data}.svg": drawn.svg for drawn in self.violins}
-        self.reliability = {f"reliability-{data}.svg": svg for data, svg in draw_reliability(self.weights).items()}
-        self.pictures |= self.reliability
-
-    def to_dict(self) -> dict[str, Any]:
-        """Strict JSON: no NaN, no types of NumPy."""
-        figure_4 = [
-            {
-                "data": one.data,
-                "seeds": one.seeds,
-                "delta_median": {k: e.to_dict() for k, e in one.delta_median.items()},
-            }
-            for one in self.violins
-        ]
-        figure_3 = {m: {str(at): e.to_dict() for at, e in points.items()} for m, points in self.curves.items()}
-        data = {
-            "about": self.about,
-            "form": self.runs.form,
-            "bootstrap": {"resamples": RESAMPLES, "level": LEVEL, "seed": SEED},
-            "verdict": self.verdict.to_dict(),
-            "tables": {form: [table.to_dict() for table in found.values()] for form, found in self.tables.items()},
-            "weights": [part.to_dict() for part in self.weights],
-            "ukge": [one.to_dict() for one in self.reached],
-            "figure3": figure_3,
-            "figure4": figure_4,
-            "ablations": [[variant.to_dict() for variant in group] for group in self.ablations],
-            # Without what the tables of weights say already.
-            "cells": [{k: v for k, v in result.to_dict().items() if k != "weights"} for result in self.results],
-        }
-        plain: dict[str, Any] = strict(data)
-        return plain
-
-    def blocks(self) -> list[Block]:
-        """The report from top to bottom."""
-        blocks = [*self._opening(), *sections.verdict_section(self.verdict)]
-        if self.runs.data:
-            blocks += [Heading(2, "Tables"), Text(LEGEND), *self._tables("full")]
-        if self.weights:
-            blocks += weight_section(self.weights, self.reached, self.tables["full"][4], self.reliability)
-        if self.curves:
-            blocks += sections.figure_3(FIGURE_3, self.pictures[FIGURE_3], self.curves)
-        if self.violins:
-            blocks += sections.figure_4([(f"figure4-{one.data}.svg", one) for one in self.violins])
-        if self.runs.data:
-            blocks += [Heading(2, "Without leaked triples"), Text(CLEAN), *self._tables("clean")]
-        if self.ablations:
-            blocks += sections.ablation_section(self.ablations)
-        return blocks + history_section(self.results) + times_section(self.results)
-
-    def _opening(self) -> list[Block]:
-        blocks: list[Block] = [
-            Heading(1, TITLE),
-            Text(
-                "Tables 2 to 4 and figures 3 and 4 of Pai and Costabello, “Learning Embeddings from Knowledge Graphs "
-                "With Numeric Edge Attributes” (IJCAI 2021)."
-            ),
-        ]
-        if self.runs.form == "quick":
-            blocks.append(Text(QUICK_LINE))
-        elif self.runs.form == "appendix":
-            blocks.append(
-                Text("The tables hold the settings of the paper's appendix and the authors' code, without ours.")
-            )
-        blocks.append(Grid(["what was run", ""], [[key, words(value)] for key, value in self.about.items()], words=2))
-        notes = []
-        missing = [title(data) for data in DATA if data not in self.runs.data]
-        if missing:
-            notes.append(f"No cell of the tables is finished for {', '.join(missing)}.")
-        if not self.curves and self.runs.form != "quick":
-            notes.append("No cell of figure 3 is finished; `--part figure3` trains them.")
-        bare = [Cell(**result.cell).title for result in self.results if without_soft_logic(result)]
-        if bare:
-            notes.append(f"Trained without soft logic, for lack of its file, so UKGE−: {', '.join(bare)}.")
-        aside = sum(result.cell["form"] == "quick" for result in self.results) if self.runs.form != "quick" else 0
-        if aside:
-            notes.append(f"{aside} cells of the quick form lie in the same folder; they are in no table.")
-        return [*blocks, Points(tuple(notes))] if notes else blocks
-
-    def _tables(self, form: str) -> list[Block]:
-        found = self.tables[form]
-        size = sections.sizes(found[4])
-        return [size, *sections.table_2(found[2]), *sections.table_3(found[3]), *sections.table_4(found[4])]
+# Colors of Okabe and Ito, with markers and dashes that distinguish the lines without color.
+LINES = {"transe": ("#0072b2", "o", "-"), "distmult": ("#d55e00", "s", "--"), "complex": ("#009e73", "^", "-.")}
 
 
 def write_report(results: Sequence[Result], folder: Path, about: Mapping[str, Any]) -> None:
-    """Write report.md, report.html, report.json, figure3.svg, figure4-DATA.svg and reliability-DATA.svg into `folder`.
+    """Write report.md, report.json, figure3.svg and figure4-DATA.svg; `about` is shown at the top of the report.
 
-    `about` says what was run: command, device, versions, number of cells, hours. Each file is replaced whole, pictures
-    before the pages that show them; one that this report has no results for is removed.
+    Each file is replaced as a whole; figures of earlier reports that this one does not have are deleted.
     """
-    report = Report(results, about)
-    blocks = report.blocks()
-    texts = {
-        **report.pictures,
-        "report.md": to_markdown(blocks),
-        "report.html": to_html(TITLE, blocks),
-        "report.json": json.dumps(report.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+    results = sorted(results, key=lambda result: result.cell.order)
+    form, groups = group_results(results)
+    data = [name for name in DATA if any(key[0] == name for key in groups)]
+    rows = [row for name in data for row in table_rows(groups, name)]
+    found, curves = verdicts(rows, comparable=form != "quick"), decay_curves(results)
+    seconds = sum(float(result.info["seconds"]) for result in results)
+    devices = {key: ", ".join(sorted({str(one.info[key]) for one in results})) for key in ("device", "torch")}
+    about = {**about, **devices, "cells": len(results), "hours": round(seconds / 3600, 3)}
+    pictures = {"figure3.svg": draw_decay_curves(curves)} if curves else {}
+    drawn = {name: picture for name in data if (picture := draw_violins(groups, name))}
+    pictures |= {f"figure4-{name}.svg": picture for name, picture in drawn.items()}
+    tests = {key[0]: group[0].test for key, group in groups.items()}
+    counts = {name: sum(name in result.info["departures"] for result in results) for name in departure_notes()}
+    text = _template().render(
+        results=results, form=form, about=about, data_sets=data, rows=rows, verdicts=found, curves=curves,
+        missing=[title(name) for name in DATA if name not in data],
+        lacking=[result.cell.title for result in results if lacks_inferred_triples(result)],
+        weights={name: lines for name in data if (lines := weight_rows(groups, name))},
+        decays=sorted({decay for points in curves.values() for decay in points}),
+        violins=list(drawn),
+        clean_rows=[row for name in data for row in table_rows(groups, name, clean=True)],
+        clean_sizes={name: (int(tests[name].clean.sum()), len(tests[name])) for name in data},
+        ablations=ablations(results, form),
+        departures={name: (departure_notes()[name], count) for name, count in counts.items() if count},
+        reasons={
+            result.cell.title: reason
+            for result in results
+            if result.cell.form == "tables" and not result.cell.overrides and (reason := reason_for_ours(result.cell))
+        },
+    )  # fmt: skip
+    content = {
+        "about": about,
+        "form": form,
+        "bootstrap": {"resamples": RESAMPLES, "level": LEVEL, "seed": BOOTSTRAP_SEED},
+        "verdicts": [asdict(one) for one in found],
+        "rows": [asdict(row) for row in rows],
+        "figure3": {model: {at: asdict(one) for at, one in points.items()} for model, points in curves.items()},
+        "cells": [result.to_dict() for result in results],
     }
+    texts = {**pictures, "report.md": re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"}
+    texts["report.json"] = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
+        for name, content_text in texts.items():
             with replace_file(folder / name) as temporary:
-                temporary.write_text(text, encoding="utf-8")
-        for path in [folder / FIGURE_3, *folder.glob("figure4-*.svg"), *folder.glob("reliability-*.svg")]:
+                temporary.write_text(content_text, encoding="utf-8")
+        for path in [folder / "figure3.svg", *folder.glob("figure4-*.svg")]:
             if path.name not in texts:
                 path.unlink(missing_ok=True)
     except OSError as error:
         raise FocuseError(f"{folder}: {error.strerror or error}; choose a folder that can be written") from None
 
 
-def words(value: Any) -> str:
-    """A value of `about` as one line.
+def _template() -> Any:
+    """Return the template of report.md with its filters and constants."""
+    from jinja2 import Environment, StrictUndefined
 
-    >>> words({"torch": "2.13", "seeds": [0, 1]})
-    'torch 2.13, seeds 0, 1'
+    environment = Environment(undefined=StrictUndefined, autoescape=False)  # the report is Markdown, not HTML
+    environment.filters |= {
+        "text": escape_markdown,
+        "decimal": decimal,
+        "signed": lambda value, digits=3: decimal(value, digits, sign=True),
+        "mean": lambda one, digits=3: (
+            decimal(one.mean, digits) + ("" if one.spread is None else f" ± {decimal(one.spread, digits)}")
+        ),
+        "interval": lambda one: with_interval(one.mean, one.interval),
+        "change": lambda one: with_interval(one.change, one.interval),
+    }
+    environment.tests["endswith"] = str.endswith
+    environment.globals |= {
+        "title": title,
+        "model_title": model_title,
+        "published": published,
+        "in_paper": lambda data: bool(published_results(data, "complex", "plain")),
+        "main_metrics": MAIN_METRICS,
+        "level": LEVEL,
+        "resamples": RESAMPLES,
+    }
+    return environment.from_string((files("focuse.paper") / "report.md.j2").read_text(encoding="utf-8"))
+
+
+def escape_markdown(value: object) -> str:
+    """Return a text as one line without HTML tags and column separators; asterisks (O*NET) are no emphasis.
+
+    >>> escape_markdown("a|b <script>")
+    'a\\\\|b \\\\<script>'
     """
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {words(one)}" for key, one in value.items())
-    if isinstance(value, list | tuple | set):
-        return ", ".join(words(one) for one in value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    text = re.sub(r"<(?=[A-Za-z/!?])", r"\\<", " ".join(str(value).split())).replace("|", "\\|")
+    return text.replace("*", "\\*") if text.count("*") > 1 else text
 
 
-def strict(value: Any) -> Any:
-    """What strict JSON can hold: NaN and infinity are None, NumPy's numbers Python's, other things their text.
+def decimal(value: float | None, digits: int = 3, sign: bool = False) -> str:
+    """Return a number without a leading zero, and – for None or NaN.
 
-    >>> strict({"a": (np.float32(0.5), float("nan")), 1: Path("x")})
-    {'a': [0.5, None], '1': 'x'}
+    >>> decimal(0.97), decimal(-0.0021), decimal(0.01, sign=True), decimal(None), decimal(1)
+    ('.970', '−.002', '+.010', '–', '1.000')
     """
-    if isinstance(value, Mapping):
-        return {str(key): strict(one) for key, one in value.items()}
-    if isinstance(value, list | tuple | set | np.ndarray):
-        return [strict(one) for one in value]
-    value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, float):
-        return value if np.isfinite(value) else None
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
+    if value is None or math.isnan(value):
+        return "–"
+    text = f"{abs(value):,.{digits}f}"
+    mark = "" if not text.strip("0.,") else "−" if value < 0 else "+" if sign else ""
+    return mark + (text[1:] if text.startswith("0.") else text)
+
+
+def with_interval(value: float | None, interval: Interval | None) -> str:
+    """Return a difference with its interval, like '+.307 [+.298, +.316]'."""
+    bounds = "" if interval is None else f" [{decimal(interval.low, sign=True)}, {decimal(interval.high, sign=True)}]"
+    return decimal(value, sign=True) + bounds
+
+
+def published(metric: str, value: float | None) -> str:
+    """Return a number as the paper has it: with two digits, ranks and gains without any, and '<.01'."""
+    return "<.01" if value == MIN_GAIN_BASE else decimal(value, 0 if metric in ("top_mr", "gain") else 2)
+
+
+# ---- figures --------------------------------------------------------------------------------------------------------
+
+
+def draw_decay_curves(curves: Mapping[str, Mapping[int, Entry]]) -> str:
+    """Draw figure 3 as SVG: MRR of the top 10 % against λ; a band is one standard deviation over the seeds."""
+    from matplotlib.figure import Figure
+
+    with chart_style():
+        figure = Figure(figsize=(6.4, 4), layout="constrained")
+        axis = figure.subplots()
+        for model, points in curves.items():
+            color, marker, dashes = LINES[model]
+            means = np.array([one.mean for one in points.values()], dtype=np.float64)
+            spread = np.array([one.spread or 0.0 for one in points.values()])
+            label = model_title(model, "focuse")
+            axis.plot(list(points), means, color=color, marker=marker, linestyle=dashes, label=label)
+            if spread.any():
+                axis.fill_between(list(points), means - spread, means + spread, color=color, alpha=0.15, linewidth=0)
+        axis.set(xlabel="decay λ in epochs", ylabel="MRR of the top 10 %", title=title("nl27k"))
+        axis.legend(frameon=False)
+    return figure_svg(figure)
+
+
+def draw_violins(groups: Groups, data: str) -> str:
+    """Draw figure 4 of a data set as SVG: ComplEx, plain and with FocusE, of the first seed that both have."""
+    tests = {
+        kind: {result.cell.seed: result.test for result in groups[data, "complex", kind]}
+        for kind in KINDS
+        if (data, "complex", kind) in groups
+    }
+    if not tests:
+        return ""
+    shared = set.intersection(*map(set, tests.values()))
+    panels = {model_title("complex", kind): found[min(shared or found)] for kind, found in tests.items()}
+    return violins(panels, title(data))

@@ -120,28 +120,20 @@ def words(folder: Path) -> tuple[Call, list[bytes]]:
 
 
 def spaces(folder: Path) -> tuple[Call, list[bytes]]:
-    """What a search varies, from the shell and from a file."""
-    from focuse.tuning.space import read_space
+    """The search space of the command line."""
+    from focuse.data.readers import read
+    from focuse.tuning.space import make_space, parse_search
 
-    path = folder / "space.toml"
+    graph = read([("a", "r", "b", 0.5), ("b", "r", "c", 1.0)])
 
     def call(data: bytes) -> None:
-        data = _without_imports(data)
-        if data[:1] == b"\xfe":
-            path.write_bytes(data[1:])
-            space = read_space(path, [], [], {})
-        else:
-            space = read_space(None, data.decode("utf-8", "replace").split("\n"), [], {})
+        lines = _without_imports(data).decode("utf-8", "replace").split("\n")
+        space = make_space(graph, parse_search(lines))
         if space.size < 1:
-            raise WrongError("a space of nothing")
-        space.cell(space.size - 1)
+            raise WrongError("an empty space")
         str(space)
 
-    files = [
-        b'\xfelr = [1e-3, 1e-2]\ndim = 8\nloss = ["nll", "margin:2"]\n',
-        b"\xfeepochs = [3, 5]\nweight_mode = 'none'\n",
-    ]
-    return call, [*SPACES, *files]
+    return call, list(SPACES)
 
 
 def lists(folder: Path) -> tuple[Call, list[bytes]]:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from focuse.errors import FocuseError
-from focuse.paper import bootstrap as module
-from focuse.paper.bootstrap import Interval, bootstrap, resampled
+from focuse.paper import results as module
+from focuse.paper.results import Interval, bootstrap, resampled
 
 
 def slow(values, top, bottom, resamples, seed):
@@ -66,18 +66,18 @@ def test_counts_are_those_of_drawing_with_replacement():
 def test_equal_models_have_a_difference_of_exactly_zero(make_ranked):
     one = make_ranked(1)
     _, differences = bootstrap({"a": [one], "b": [one]}, [("a", "b")])
-    assert differences["a", "b"] == dict.fromkeys(("top", "bottom", "delta"), Interval(0.0, 0.0))
+    assert differences["a", "b"] == dict.fromkeys(("top_mrr", "bottom_mrr", "delta_mrr"), Interval(0.0, 0.0))
 
 
 def test_seeds_are_averaged_for_each_triple(make_ranked):
     tests = {"plain": [make_ranked(1), make_ranked(2)], "focuse": [make_ranked(3, gap=0.5)]}
     single, differences = bootstrap(tests, [("plain", "focuse")], resamples=300, seed=5)
-    mean = (1 / tests["plain"][0].rivals.ranks()).mean(1) / 2 + (1 / tests["plain"][1].rivals.ranks()).mean(1) / 2
-    other = (1 / tests["focuse"][0].rivals.ranks()).mean(1)
+    mean = (1 / tests["plain"][0].ranks()).mean(1) / 2 + (1 / tests["plain"][1].ranks()).mean(1) / 2
+    other = (1 / tests["focuse"][0].ranks()).mean(1)
     shares = tests["plain"][0].shares
     for values, found in ((mean, single["plain"]), (other - mean, differences["plain", "focuse"])):
         expected = np.quantile(slow(values, shares["top"], shares["bottom"], 300, 5), [0.025, 0.975], axis=1)
-        for place, measure in enumerate(("top", "bottom", "delta")):
+        for place, measure in enumerate(("top_mrr", "bottom_mrr", "delta_mrr")):
             assert (found[measure].low, found[measure].high) == pytest.approx(tuple(expected[:, place]))
 
 
@@ -86,7 +86,9 @@ def test_interval_contains_its_value_and_is_independent_of_other_models(make_ran
     alone, _ = bootstrap({"a": [one]})
     together, _ = bootstrap({"b": [make_ranked(2)], "a": [one]})
     for measure, figure in zip(
-        ("top", "bottom", "delta"), (one.metrics("top").mrr, one.metrics("bottom").mrr, one.delta_mrr()), strict=True
+        ("top_mrr", "bottom_mrr", "delta_mrr"),
+        (one.metrics("top").mrr, one.metrics("bottom").mrr, one.delta_mrr()),
+        strict=True,
     ):
         assert alone["a"][measure].low < figure < alone["a"][measure].high
         assert together["a"][measure].low == pytest.approx(alone["a"][measure].low, abs=1e-12)
@@ -121,13 +123,13 @@ def test_pairing_narrows_the_interval_of_a_difference():
 def test_empty_data_has_no_interval(make_ranked):
     assert bootstrap({}) == ({}, {})
     single, _ = bootstrap({"a": [make_ranked(0, n=1)]})
-    assert single["a"] == {"top": None, "bottom": None, "delta": None}
+    assert single["a"] == {"top_mrr": None, "bottom_mrr": None, "delta_mrr": None}
 
 
 def test_resamples_without_one_part_are_skipped(make_ranked):
     """Half of the resamples hold one of them only; the others make the interval."""
     single, _ = bootstrap({"a": [make_ranked(0, n=2, weights=50)]})
-    assert single["a"]["delta"].low == single["a"]["delta"].high == make_ranked(0, n=2, weights=50).delta_mrr()
+    assert single["a"]["delta_mrr"].low == single["a"]["delta_mrr"].high == make_ranked(0, n=2, weights=50).delta_mrr()
 
 
 def test_different_triples_are_refused(make_ranked):
