@@ -47,8 +47,8 @@ def test_large_graph_is_searched_among_popular_entities(run: focuse.Run, monkeyp
     whole = run.discover
 
     def discover(**options):
-        requested.append(options.get("candidates", "exhaustive"))
-        return whole(**options, limit=1 if requested[-1] == "exhaustive" else 1e9)
+        requested.append(options.get("strategy", "exhaustive"))
+        return whole(**options, max_scores=1 if requested[-1] == "exhaustive" else 1e9)
 
     monkeypatch.setattr(run, "discover", discover)
     assert len(new_links(run))
