@@ -341,12 +341,7 @@ def link_tables(found: Findings) -> dict[str, Any]:
         Table(headings, part, caption, sortable=len(part) > 1)
         for part, caption in ((cells[:SHOWN_RELATIONS], "Relations"), (cells[SHOWN_RELATIONS:], "Other relations"))
     ]
-    columns = {
-        "probability": "probability",
-        "predicted weight": "weight_mean",
-        "low": "weight_low",
-        "high": "weight_high",
-    }
+    columns = {"probability": "probability", "weight": "weight_mean", "low": "weight_low", "high": "weight_high"}
     columns = {name: key for name, key in columns.items() if any(getattr(one, key) is not None for one in found.links)}
     links = [
         [one.head, one.relation, one.tail, f"{one.score:.3f}",
