@@ -97,7 +97,7 @@ def test_names_of_the_graph_do_not_become_file_names(tmp_path: Path) -> None:
 
 def test_output_with_unencodable_letters_is_escaped(tmp_path: Path) -> None:
     """As on a console of western Windows, which has no Greek."""
-    code = "from focuse.cli.output import any_letter; any_letter(); print('ΔMRR ▁▂ β')"
+    code = "from focuse.cli.output import print_any_character; print_any_character(); print('ΔMRR ▁▂ β')"
     environment = {"PYTHONPATH": str(SOURCE.parent), "PYTHONIOENCODING": "cp1252", "PATH": ""}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, check=True)
     assert done.stdout.strip() == rb"\u0394MRR \u2581\u2582 \u03b2"

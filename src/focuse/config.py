@@ -290,7 +290,7 @@ class Config:
         settings.check()
         usual = {**DEFAULTS, **model_defaults(settings.model)}
         for name in given:
-            if getattr(settings, name) != usual[name] and (why := settings.unmet(name)):
+            if getattr(settings, name) not in (None, usual[name]) and (why := settings.unmet(name)):
                 raise FocuseError(why)
         return settings
 

@@ -15,7 +15,8 @@ import psutil  # type: ignore[import-untyped]
 from focuse.errors import FocuseError
 
 # SIGHUP is sent when the terminal is closed; Windows does not have it.
-TERMINATION = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+HANGUP = getattr(signal, "SIGHUP", None)
+TERMINATION = [signal.SIGINT, signal.SIGTERM, *([] if HANGUP is None else [HANGUP])]
 PROC, CGROUP = Path("/", "proc"), Path("/", "sys", "fs", "cgroup")  # these exist on Linux only
 # For version 2 and version 1 of control groups: their folder, limit, use, and the bytes of files in memory.
 CONTROL_GROUPS = {

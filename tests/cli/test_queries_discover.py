@@ -77,7 +77,7 @@ def test_links_are_filtered_by_names_and_types(inside, trained, tmp_path: Path) 
         (["--out", "nowhere/links.tsv"], ["no folder"]),
         (["--heads-from", "nowhere.txt"], ["nowhere.txt"]),
         (["--type", "person"], ["no entity of type 'person'"]),
-        (["--weight-column", "price"], ["one weight an edge"]),
+        (["--weight-column", "price"], ["one weight per edge"]),
     ],
 )
 def test_invalid_options_are_refused(refused_inside, trained, options, words, tmp_path: Path, monkeypatch) -> None:

@@ -22,7 +22,7 @@ def test_edges_are_added_and_removed(trained, tmp_path, capsys):
     data = json.loads(said(trained.folder, tmp_path / "new.tsv", "--out", out, "--json"))
     assert (data["run"], data["added"], data["entities"], data["frozen"]) == (str(out), 2, 1, True)
     app(["predict", str(out), "--head", "n1", "--relation", "r0", "--top", "3"], standalone_mode=False)
-    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert len(capsys.readouterr().out.splitlines()) == 4  # a heading and three rows
     more = ["--remove", tmp_path / "gone.tsv", "--out", tmp_path / "warm", "--warm", "--epochs", 1]
     assert said(out, *more).startswith(f"{tmp_path / 'warm'}: 0 edges added, 1 removed; 0 new entities")
 

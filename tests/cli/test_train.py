@@ -226,7 +226,7 @@ def test_inverse_relations_and_negative_options_reach_the_training(command, grap
     answers = json.loads(
         command("predict", tmp_path / "run", "--tail", "e1", "--relation", "r0", "--json", check=True).stdout
     )
-    assert len(answers["predictions"]) == 10
+    assert len(answers["rows"]) == 10
 
 
 def test_relation_weights_and_given_files_reach_the_training(command, graph_file, tmp_path):

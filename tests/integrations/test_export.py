@@ -298,7 +298,7 @@ def test_predicted_links_are_read_back(small: focuse.Graph, suffix: str, tmp_pat
     run = focuse.train(small, dim=4, epochs=2, label_exponent=1.0, progress=False)
     found = run.predict(head="e1", relation="r0", top=5)
     path = write_links(found, tmp_path / f"links{suffix}")
-    numbers = ["score", "low", "high", "probability"]
+    numbers = ["score", "weight_low", "weight_high", "probability"]
     back = focuse.read(path, weights=numbers).to_arrow().to_pylist()
     assert [row["tail"] for row in back] == [row.tail for row in found]
     for row, expected in zip(back, found, strict=True):

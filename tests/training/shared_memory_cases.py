@@ -32,7 +32,7 @@ from focuse.training.shared_memory import (
 )
 from focuse.training.trainer import make_trainer
 
-FOLDER = Path(os.environ.get("FOCUSE_CACHE", "")) / "graphs"  # named by the test that starts these processes
+FOLDER = Path(os.environ.get("FOCUSE_CACHE", "")) / "scratch"  # named by the test that starts these processes
 
 
 def prepared(rows: list[Any], false: Any = None, **given: Any) -> tuple[Config, Splits, TrainingTriples]:

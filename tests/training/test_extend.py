@@ -263,7 +263,7 @@ class TestFaults:
     def test_extension_without_new_edges_is_refused(self, base: focuse.Run, tmp_path: Path) -> None:
         known = base.graph.select(np.arange(5))
         for edges, words in (
-            ([], "no edges"),
+            ([], "no rows"),
             (known, "all edges are known already"),
             (None, "nothing to change in the run"),
         ):

@@ -136,7 +136,7 @@ def test_notes_state_the_attributes_read_and_left_out(small, numbers, listen):
         ({"model": "transea", "attribute_loss_weight": float("nan")}, "give a number"),
         (
             {"model": "kblrn", "attribute_loss_weight": 0.5},
-            "attribute_loss_weight requires model transea, not 'kblrn'",
+            "attribute_loss_weight requires model 'transea', not 'kblrn'",
         ),
     ],
 )

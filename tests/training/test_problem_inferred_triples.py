@@ -28,6 +28,8 @@ MODELS = ["ukge-logi", "ukge-rect"]
 
 def train(graph, out, model="ukge-logi", hints=HINTS, **settings):
     given = {**SETTINGS, "model": model, "inferred_triples": hints, "out": out, "progress": False, **settings}
+    if given.get("negative_sampling") == "all":
+        given["num_negatives"] = None
     return focuse.train(graph, **given)
 
 

@@ -341,8 +341,8 @@ _is_training = threading.Event()  # in a worker process
 
 def _start_worker(stop: Any, trainer: CellTrainer) -> None:
     """Prepare a worker process, which saves and stops its training when the command is stopped or killed."""
-    if hasattr(os, "setsid"):
-        os.setsid()  # Ctrl-C in a terminal interrupts the command only, which sets `stop`
+    if start_session := getattr(os, "setsid", None):  # Windows does not have it
+        start_session()  # Ctrl-C in a terminal interrupts the command only, which sets `stop`
     if trainer.device.startswith("cuda"):  # on a CPU, results depend on the number of threads
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // trainer.workers))
     threading.Thread(target=_watch_command, args=(stop,), daemon=True).start()
