@@ -97,9 +97,7 @@ def test_hostile_names_work_in_questions_explanations_and_comparisons(visit) -> 
         assert visit.script("return window.bad") is None
     visit.one("#answers .why").click()
     visit.wait(lambda: visit.all("#panel[open] .figures"))
-    picture = visit.one("#panel img")
-    visit.wait(lambda: picture.get_property("naturalWidth") > 0)
-    assert len(visit.all("#panel img")) == 1
+    assert visit.script("return window.bad") is None
     visit.open(f"#/compare?head={quote(NAMES[0], safe='')}&relation={quote(RELATIONS[2], safe='')}")
     assert len(visit.all(".side")) == 2
 

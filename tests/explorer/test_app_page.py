@@ -127,8 +127,6 @@ def test_missing_links_are_shown_with_explanations(visit, service) -> None:
     visit.wait(lambda: visit.all("#panel[open] .figures"))
     panel = visit.one("#panel").text
     assert ENTITY in panel
-    picture = visit.one("#panel img")
-    visit.wait(lambda: picture.get_property("naturalWidth") > 0)
     visit.keys(Keys.ESCAPE)
     visit.wait(lambda: not visit.all("#panel[open]"))
 
