@@ -21,7 +21,7 @@ from focuse.models.base import Context, Model
 from focuse.models.registry import MODELS, model_class
 from focuse.objective.losses import takes_weights
 from focuse.option_strings import parse_named_numbers
-from focuse.system import chunks, free_memory, parse_memory, used_memory
+from focuse.system import chunks, free_memory
 from focuse.training.callbacks import Reporter
 
 
@@ -359,18 +359,20 @@ def ignore_equal_weights(settings: Config, splits: Splits, normalizer: Normalize
 # ---- memory ---------------------------------------------------------------------------------------------------------
 
 PARTITIONED = "partitioned"
-EDGE_BYTES = 28  # bytes per edge in memory: three ids and a weight
+EDGE_BYTES = 42  # bytes per edge in memory: three ids, a weight, the order of an epoch, and keys for validation
+STEP_BYTES = 64_000_000  # kernels and validation, besides tables and negatives
 MOMENTS_PER_PARAMETER = {"sparse-adagrad": 1, "sparse-adam": 2}  # values that an optimizer stores per parameter
+DENSE_COPIES = 5  # moments and gradients of optimizers that update whole tables
+AUTOGRAD_COPIES = 12  # of the embeddings of negatives, for gradients
 
 
 def partition_if_needed(config: Config, splits: Splits, reporter: Reporter, has_run_folder: bool) -> Config:
     """Return the config, with the engine 'partitioned' if it is requested or if 'auto' does not fit into memory.
 
-    `has_run_folder` is True if the run is written to a folder during training, which partitions need.
+    `has_run_folder` is True if the run is written to a folder during training, which partitions need. A training that
+    exceeds a given `memory_limit` with every engine raises FocuseError.
     """
-    if config.engine not in ("auto", PARTITIONED):
-        return config
-    if config.engine == "auto" and config.partitions is None and fits_in_memory(config, splits):
+    if config.engine not in ("auto", PARTITIONED) or (config.engine == "auto" and fits_in_memory(config, splits)):
         return config
     from focuse.training.memory_planner import plan_partitions  # which imports this module
 
@@ -378,19 +380,24 @@ def partition_if_needed(config: Config, splits: Splits, reporter: Reporter, has_
 
 
 def fits_in_memory(config: Config, splits: Splits) -> bool:
-    """Return whether the tables and edges of a training fit into main memory; GPU memory is not checked."""
-    memory = available_memory(config)
-    return memory is None or config.device != "cpu" or needed_memory(config, splits) <= 0.8 * memory
-
-
-def available_memory(config: Config) -> int | None:
-    """Return the free memory in bytes, or the rest of `memory_limit` if that is set; None if it is unknown."""
-    return free_memory() if config.memory_limit is None else max(0, parse_memory(config.memory_limit) - used_memory())
+    """Return whether a training fits into main memory; GPU memory is not checked."""
+    return config.device != "cpu" or needed_memory(config, splits) <= free_memory()
 
 
 def needed_memory(config: Config, splits: Splits) -> int:
-    """Return the bytes that a training in memory needs for embeddings, optimizer state and edges."""
+    """Return the bytes that a training in memory needs, as measured with models of several kinds."""
     model, train = config.make_model(), splits.train
-    numbers = len(train.entities) * model.widths(config.dim)[0]
-    copies = 1 if len(splits.valid) else 0  # copies of the best tables so far
-    return 4 * numbers * (1 + MOMENTS_PER_PARAMETER.get(config.optimizer, 2) + copies) + EDGE_BYTES * len(train)
+    width = model.widths(config.dim)[0]
+    state = MOMENTS_PER_PARAMETER.get(config.optimizer, DENSE_COPIES)
+    copies = 2 if len(splits.valid) else 1  # of the best and of the final tables
+    tables = 4 * len(train.entities) * width * (1 + state + copies)
+    return tables + EDGE_BYTES * len(train) + STEP_BYTES + _negatives_memory(config, model, len(train.entities), width)
+
+
+def _negatives_memory(config: Config, model: Model, entities: int, width: int) -> int:
+    """Return the bytes that the negatives of one batch take."""
+    batch_size, negatives = config.batch_size or 1, config.num_negatives or 1
+    if config.negative_sampling == "per-triple":
+        return 0 if model.fused is not None else 4 * AUTOGRAD_COPIES * batch_size * negatives * width
+    candidates = entities if config.negative_sampling == "all" else negatives
+    return 4 * (2 if model.fused is not None else AUTOGRAD_COPIES) * batch_size * candidates
