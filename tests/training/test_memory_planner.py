@@ -109,7 +109,7 @@ def test_a_choice_of_partitions_that_learns_worse_or_has_no_effect_is_noted(
 
 
 def test_too_little_memory_is_one_error_without_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "used_memory", lambda: 10**9)
+    monkeypatch.setattr(system, "used_memory", lambda: 0)
     notes: list[str] = []
     monkeypatch.setattr(SilentReporter, "note", lambda self, text: notes.append(text))
     with pytest.raises(FocuseError, match="too little"):
@@ -120,7 +120,7 @@ def test_too_little_memory_is_one_error_without_notes(tmp_path: Path, monkeypatc
             label_exponent=1,
             out=tmp_path / "run",
             progress=SilentReporter(),
-            memory_limit="8kB",
+            memory_limit="100kB",
         )
     assert not [note for note in notes if "kept on disk" in note]
 
@@ -177,3 +177,9 @@ print(run.settings.engine, peak)
     engine, peak = made.stdout.split()
     assert engine == {"450MB": "partitioned", "700MB": "auto"}[limit]
     assert int(peak) <= parse_memory(limit)
+
+
+def test_a_graph_that_cannot_be_split_within_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "used_memory", lambda: 0)
+    with pytest.raises(FocuseError, match=r"splitting 400 edges takes about .* free of --memory-limit 8kB; raise it"):
+        focuse.train(graph(), dim=8, epochs=1, memory_limit="8kB", progress=False)

@@ -21,7 +21,7 @@ from focuse.models.base import Context, Model
 from focuse.models.registry import MODELS, model_class
 from focuse.objective.losses import takes_weights
 from focuse.option_strings import parse_named_numbers
-from focuse.system import chunks, free_memory
+from focuse.system import chunks, format_size, free_memory
 from focuse.training.callbacks import Reporter
 
 
@@ -183,6 +183,7 @@ def make_splits(
 
     `false` is a source of known negatives.
     """
+    _check_memory_for_splits(whole, settings)
     facts, known_negatives = positives_of(whole, settings)
     _report_negative_weights(facts, reporter)
     repeated = count_repeated(facts) if len(facts) >= LARGE_GRAPH else facts.num_repeated
@@ -202,6 +203,16 @@ def make_splits(
     return _merge_weight_columns(
         _with_known_negatives(splits, facts, known_negatives, false, settings, reporter), settings, reporter
     )
+
+
+def _check_memory_for_splits(whole: Graph, settings: Config) -> None:
+    """Raise FocuseError if a graph that is split in memory would exceed the memory limit."""
+    needed, free = SPLIT_BYTES * len(whole), free_memory()
+    if settings.memory_limit is not None and len(whole) < LARGE_GRAPH and needed > free:
+        raise FocuseError(
+            f"{whole.source}: splitting {len(whole):,} edges takes about {format_size(needed)}, and {format_size(free)} "
+            f"are free of --memory-limit {settings.memory_limit}; raise it"
+        )
 
 
 def _report_negative_weights(facts: Graph, reporter: Reporter) -> None:
@@ -359,8 +370,9 @@ def ignore_equal_weights(settings: Config, splits: Splits, normalizer: Normalize
 # ---- memory ---------------------------------------------------------------------------------------------------------
 
 PARTITIONED = "partitioned"
+SPLIT_BYTES = 150  # bytes per edge while a graph is split in memory
 EDGE_BYTES = 42  # bytes per edge in memory: three ids, a weight, the order of an epoch, and keys for validation
-STEP_BYTES = 64_000_000  # kernels and validation, besides tables and negatives
+STEP_BYTES = 100_000_000  # kernels and validation, besides tables and negatives
 MOMENTS_PER_PARAMETER = {"sparse-adagrad": 1, "sparse-adam": 2}  # values that an optimizer stores per parameter
 DENSE_COPIES = 5  # moments and gradients of optimizers that update whole tables
 AUTOGRAD_COPIES = 12  # of the embeddings of negatives, for gradients
@@ -395,9 +407,10 @@ def needed_memory(config: Config, splits: Splits) -> int:
 
 
 def _negatives_memory(config: Config, model: Model, entities: int, width: int) -> int:
-    """Return the bytes that the negatives of one batch take."""
-    batch_size, negatives = config.batch_size or 1, config.num_negatives or 1
-    if config.negative_sampling == "per-triple":
-        return 0 if model.fused is not None else 4 * AUTOGRAD_COPIES * batch_size * negatives * width
-    candidates = entities if config.negative_sampling == "all" else negatives
-    return 4 * (2 if model.fused is not None else AUTOGRAD_COPIES) * batch_size * candidates
+    """Return the bytes that the negatives of one batch take: their scores, and for autograd often their embeddings."""
+    candidates = entities if config.negative_sampling == "all" else config.num_negatives or 1
+    scores = 4 * (config.batch_size or 1) * candidates
+    if model.fused is not None:
+        return 2 * scores
+    by_product = model.similarity == "dot" and config.negative_sampling != "per-triple"
+    return AUTOGRAD_COPIES * scores * (1 if by_product else width)
