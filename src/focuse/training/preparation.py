@@ -210,8 +210,8 @@ def _check_memory_for_splits(whole: Graph, settings: Config) -> None:
     needed, free = SPLIT_BYTES * len(whole), free_memory()
     if settings.memory_limit is not None and len(whole) < LARGE_GRAPH and needed > free:
         raise FocuseError(
-            f"{whole.source}: splitting {len(whole):,} edges takes about {format_size(needed)}, and {format_size(free)} "
-            f"are free of --memory-limit {settings.memory_limit}; raise it"
+            f"{whole.source}: splitting {len(whole):,} edges takes about {format_size(needed)}, and "
+            f"{format_size(free)} are free of --memory-limit {settings.memory_limit}; raise it"
         )
 
 
