@@ -50,22 +50,23 @@ def graph() -> Any:
     return focuse.read([(f"e{i % 50}", "r", f"e{i * 7 % 53}", float(i % 9)) for i in range(400)])
 
 
+SMALL: dict[str, Any] = {
+    "dim": 8,
+    "epochs": 1,
+    "label_exponent": 1,
+    "batch_size": 100,
+    "num_negatives": 10,
+    "progress": False,
+}
+SMALL_STEP = STEP_BYTES + 2 * 4 * 100 * 10  # bytes of a step with these settings
+
+
 def test_auto_is_partitioned_only_if_memory_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "used_memory", lambda: 0)
-    plain = focuse.train(
-        graph(), dim=8, epochs=1, label_exponent=1, out=tmp_path / "a", progress=False, memory_limit="1GB"
-    )
+    plain = focuse.train(graph(), out=tmp_path / "a", memory_limit="1GB", **SMALL)
     assert plain.settings.engine == "auto"
     assert not (tmp_path / "a" / "partitions").exists()
-    partitioned = focuse.train(
-        graph(),
-        dim=8,
-        epochs=1,
-        label_exponent=1,
-        out=tmp_path / "b",
-        progress=False,
-        memory_limit=f"{STEP_BYTES + 8000}B",
-    )
+    partitioned = focuse.train(graph(), out=tmp_path / "b", memory_limit=f"{SMALL_STEP + 8000}B", **SMALL)
     assert partitioned.settings.engine == "partitioned"
     assert parse_partitions(partitioned.settings.partitions or "")[0] > 1
     assert (tmp_path / "b" / "partitions").is_dir()
@@ -73,11 +74,11 @@ def test_auto_is_partitioned_only_if_memory_is_short(tmp_path: Path, monkeypatch
 
 def test_auto_looks_at_the_free_memory_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (preparation, memory_planner):
-        monkeypatch.setattr(module, "free_memory", lambda: STEP_BYTES + 8_000)
-    run = focuse.train(graph(), dim=8, epochs=1, label_exponent=1, out=tmp_path / "a", progress=False)
+        monkeypatch.setattr(module, "free_memory", lambda: SMALL_STEP + 8_000)
+    run = focuse.train(graph(), out=tmp_path / "a", **SMALL)
     assert run.settings.engine == "partitioned"
     # What cannot be partitioned is trained in memory.
-    run = focuse.train(graph(), dim=8, epochs=1, label_exponent=1, progress=False)
+    run = focuse.train(graph(), **SMALL)
     assert run.settings.engine == "auto"
 
 

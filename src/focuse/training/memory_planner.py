@@ -13,7 +13,7 @@ from focuse.option_strings import parse_partitions
 from focuse.system import format_size, free_memory
 from focuse.training.callbacks import Reporter
 from focuse.training.label_exponent import DEFAULT_EXPONENT
-from focuse.training.preparation import MOMENTS_PER_PARAMETER, PARTITIONED, STEP_BYTES, needed_memory
+from focuse.training.preparation import MOMENTS_PER_PARAMETER, PARTITIONED, needed_memory, step_memory
 
 DEFAULT_PARTITIONS = 32  # with fewer partitions an epoch does not read less, and shuffles edges less well
 MOST_PARTITIONS = 1024
@@ -60,7 +60,7 @@ def _choose_partitions(settings: Config, splits: Splits, memory: int) -> str:
     else:
         model = settings.make_model()
         rows = 4 * entities * model.widths(settings.dim)[0] * (1 + MOMENTS_PER_PARAMETER[settings.optimizer])
-        partitions, slots, rounds = *partitions_for(rows, BUFFER_SHARE * (memory - STEP_BYTES)), 1
+        partitions, slots, rounds = *partitions_for(rows, BUFFER_SHARE * (memory - step_memory(settings, entities))), 1
     partitions = min(partitions, max(entities, 1))
     slots = min(slots, partitions)
     check_partitions(partitions, slots)

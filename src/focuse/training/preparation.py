@@ -372,7 +372,7 @@ def ignore_equal_weights(settings: Config, splits: Splits, normalizer: Normalize
 PARTITIONED = "partitioned"
 SPLIT_BYTES = 150  # bytes per edge while a graph is split in memory
 EDGE_BYTES = 42  # bytes per edge in memory: three ids, a weight, the order of an epoch, and keys for validation
-STEP_BYTES = 100_000_000  # kernels and validation, besides tables and negatives
+STEP_BYTES = 100_000_000  # of kernels and validation
 MOMENTS_PER_PARAMETER = {"sparse-adagrad": 1, "sparse-adam": 2}  # values that an optimizer stores per parameter
 DENSE_COPIES = 5  # moments and gradients of optimizers that update whole tables
 AUTOGRAD_COPIES = 12  # of the embeddings of negatives, for gradients
@@ -398,19 +398,19 @@ def fits_in_memory(config: Config, splits: Splits) -> bool:
 
 def needed_memory(config: Config, splits: Splits) -> int:
     """Return the bytes that a training in memory needs, as measured with models of several kinds."""
-    model, train = config.make_model(), splits.train
-    width = model.widths(config.dim)[0]
+    train, width = splits.train, config.make_model().widths(config.dim)[0]
     state = MOMENTS_PER_PARAMETER.get(config.optimizer, DENSE_COPIES)
     copies = 2 if len(splits.valid) else 1  # of the best and of the final tables
     tables = 4 * len(train.entities) * width * (1 + state + copies)
-    return tables + EDGE_BYTES * len(train) + STEP_BYTES + _negatives_memory(config, model, len(train.entities), width)
+    return tables + EDGE_BYTES * len(train) + step_memory(config, len(train.entities))
 
 
-def _negatives_memory(config: Config, model: Model, entities: int, width: int) -> int:
-    """Return the bytes that the negatives of one batch take: their scores, and for autograd often their embeddings."""
+def step_memory(config: Config, entities: int) -> int:
+    """Return the bytes that a batch takes besides tables and edges: scores of negatives, and often their embeddings."""
+    model = config.make_model()
     candidates = entities if config.negative_sampling == "all" else config.num_negatives or 1
     scores = 4 * (config.batch_size or 1) * candidates
     if model.fused is not None:
-        return 2 * scores
+        return STEP_BYTES + 2 * scores
     by_product = model.similarity == "dot" and config.negative_sampling != "per-triple"
-    return AUTOGRAD_COPIES * scores * (1 if by_product else width)
+    return STEP_BYTES + AUTOGRAD_COPIES * scores * (1 if by_product else model.widths(config.dim)[0])
