@@ -8,6 +8,7 @@ exponent that is too low (docs/focus.md).
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections.abc import Iterator
@@ -119,7 +120,8 @@ def _trials(
                 raise KeyboardInterrupt(NOT_SAVED) from None
             return
         found = evaluate(trainer.engine.scorer, judged, splits.train, known)
-        del trainer  # frees its tables before those of the next trial are made
+        del trainer
+        gc.collect()  # a trainer is part of reference cycles, which would keep the tables of every trial
         yield LabelExponentTrial(label_exponent, found.top.mrr, found.delta_mrr)
 
 
