@@ -15,7 +15,6 @@ import focuse
 COMMANDS = {
     "tune": "--out --valid --test --model --weight-mode --search --fix --sampler --trials --time-limit --storage "
     "--json",
-    "reproduce": "--out --data --model --kind --seeds --part --override --quick --time-limit --device --workers --json",
     "train": "--valid --test --model --dim --epochs --batch-size --num-negatives --negative-sampling --weight-mode "
     "--beta-decay-epochs --loss --lr --regularizer --weight-scaling --inferred-triples --rules --rule-loss-weight "
     "--rule-batch-size --stop-metric --seed "

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from focuse import __version__
-from focuse.cli import evaluate, experiments, graphs, queries, rules, runs, train
+from focuse.cli import evaluate, graphs, queries, rules, runs, train
 from focuse.cli.output import MARKUP, Command, Group, is_main_process, print_any_character, warn
 from focuse.errors import FocuseError, Stopped
 from focuse.system import signals_as_interrupts
@@ -39,8 +39,7 @@ COMMANDS: tuple[tuple[str, str, Any, str], ...] = (
     ("Data", "export", runs.export, "Export embeddings for other tools."),
     ("Data", "rules", rules.app, "Infer triples by rules, and mine rules."),
     ("Experiments", "tune", train.tune, "Search for the best settings."),
-    ("Experiments", "demo", experiments.demo, "Compare weight modes on a sample graph."),
-    ("Experiments", "reproduce", experiments.reproduce, "Reproduce the tables and figures of the paper."),
+    ("Experiments", "demo", train.demo, "Compare weight modes on a sample graph."),
 )
 
 app = typer.Typer(
@@ -81,13 +80,18 @@ def options(
 
 
 def run() -> None:
-    """Run the command; an error that the user can fix is one line on stderr and exit code 2."""
+    """Run the command `focuse`."""
+    run_app(app, "focuse")
+
+
+def run_app(app: typer.Typer, name: str) -> None:
+    """Run the command of this `name`; an error that the user can fix is one line on stderr and exit code 2."""
     print_any_character()
     if "RANK" in os.environ:  # one of several processes; torch would print pages about a lost one
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         with signals_as_interrupts():
-            code = app(standalone_mode=False, prog_name="focuse")
+            code = app(standalone_mode=False, prog_name=name)
         if code == 130:  # typer has caught a Ctrl-C
             raise KeyboardInterrupt
     except FocuseError as error:
@@ -126,10 +130,9 @@ def _report_usage_error(error: Any) -> None:
     if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help
         print(error.format_message())
         return
-    names, context = "", error.ctx
-    while context is not None and context.parent is not None:
-        names, context = f"{context.info_name} {names}", context.parent
-    if names and getattr(error, "option_name", "") == "--trust":
-        warn(f"--trust must precede the command: focuse --trust MODULE {names}…")
+    path = "focuse" if error.ctx is None else error.ctx.command_path
+    command = path.partition(" ")[2]
+    if command and getattr(error, "option_name", "") == "--trust":
+        warn(f"--trust must precede the command: focuse --trust MODULE {command} …")
     else:
-        warn(f"{error.format_message()} (see focuse {names}--help)")
+        warn(f"{error.format_message()} (see {path} --help)")

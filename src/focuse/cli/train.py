@@ -1,4 +1,4 @@
-"""`focuse train` and `focuse tune`."""
+"""Commands that train: `focuse train`, `focuse tune` and `focuse demo`."""
 
 from __future__ import annotations
 
@@ -247,3 +247,37 @@ def tune(
     done = f"{out}: {len(found)} of {found.trials} trials done; best: trial {found.best['trial']}"
     next_command = next_line(str(found.best["settings"]["model"]), *command)
     emit(found.to_json(), f"{found}\n{done}\n{next_command}", as_json)
+
+
+# ---- focuse demo: without weights, with FocusE and with soft labels on the embedded graph ----------------------------
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="The same seed gives the same result on a CPU.")] = 0,
+    graph_only: Annotated[
+        bool, typer.Option("--graph-only", help="Only write the embedded graph as OUT/careers.tsv and stop.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    as_json: Annotated[bool, Json] = False,
+) -> None:
+    """Train ComplEx without weights, with FocusE and with soft labels on an embedded careers graph; no download.
+
+    Prints a comparison and ten predictions as sentences, and writes an HTML page.
+    """
+    from focuse.config import Config
+    from focuse.data.datasets import careers
+    from focuse.demo import demo as run_demo
+
+    Config.from_kwargs(seed=seed)  # before anything is written
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FocuseError(f"{out}: {error.strerror or error}; choose another --out") from None
+    if graph_only:
+        careers().write(out / "careers.tsv")
+        emit({"graph": str(out / "careers.tsv")}, f"graph: {out / 'careers.tsv'}", as_json)
+        return
+    shown = run_demo(seed, progress=not quiet, note=lambda text: None if quiet else typer.echo(text, err=True))
+    page = shown.write(out)
+    emit({**shown.to_dict(), "report": str(page)}, f"{shown}\n\nreport: {page}", as_json)

@@ -159,7 +159,7 @@ def _tables(data: str, model: str, kind: str) -> list[dict[str, Any]]:
 @cache
 def read_configuration(name: str) -> dict[str, Any]:
     """Read one of the TOML files."""
-    return tomllib.loads((files("focuse.paper") / "configurations" / f"{name}.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((files("reproduction") / "configurations" / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def departure_notes() -> dict[str, dict[str, Any]]:
@@ -198,7 +198,7 @@ def select_cells(
     paper_settings_only: bool = False,
     quick: bool = False,
 ) -> list[Cell]:
-    """Return the cells that the options of `focuse reproduce` select, seed by seed; None selects all.
+    """Return the cells that the options of `python -m reproduction` select, seed by seed; None selects all.
 
     >>> [cell.title for cell in select_cells(["PPI5K"], ["complex"], part="tables")]
     ['PPI5K ComplEx', 'PPI5K FocusE ComplEx']

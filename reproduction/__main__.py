@@ -1,4 +1,4 @@
-"""Commands that run whole experiments: the demo on the embedded graph, and the paper's."""
+"""`python -m reproduction`: reproduce the tables and figures of the paper, next to the published results."""
 
 from __future__ import annotations
 
@@ -9,50 +9,24 @@ from typing import Annotated
 
 import typer
 
-from focuse.cli.options import Json
-from focuse.cli.output import emit
+from focuse.cli.main import run_app
+from focuse.cli.options import Device, Json, Quiet
+from focuse.cli.output import MARKUP, Command, emit
 from focuse.errors import FocuseError
+from focuse.option_strings import parse_duration
 
-# ---- focuse demo: without weights, with FocusE and with soft labels on the embedded graph ----------------------------
-
-
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="The same seed gives the same result on a CPU.")] = 0,
-    graph_only: Annotated[
-        bool, typer.Option("--graph-only", help="Only write the embedded graph as OUT/careers.tsv and stop.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    as_json: Annotated[bool, Json] = False,
-) -> None:
-    """Train ComplEx without weights, with FocusE and with soft labels on an embedded careers graph; no download.
-
-    Prints a comparison and ten predictions as sentences, and writes an HTML page.
-    """
-    from focuse.config import Config
-    from focuse.data.datasets import careers
-    from focuse.paper.demo import demo as run_demo
-
-    Config.from_kwargs(seed=seed)  # before anything is written
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FocuseError(f"{out}: {error.strerror or error}; choose another --out") from None
-    if graph_only:
-        careers().write(out / "careers.tsv")
-        emit({"graph": str(out / "careers.tsv")}, f"graph: {out / 'careers.tsv'}", as_json)
-        return
-    shown = run_demo(seed, progress=not quiet, note=lambda text: None if quiet else typer.echo(text, err=True))
-    page = shown.write(out)
-    emit({**shown.to_dict(), "report": str(page)}, f"{shown}\n\nreport: {page}", as_json)
+app = typer.Typer(
+    rich_markup_mode=MARKUP,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
 
 
-# ---- focuse reproduce: the paper's tables and figures, with the published results -----------------------------------
-
-
+@app.command(cls=Command)
 def reproduce(
     out: Annotated[Path, typer.Option(help="Folder of results and report; an existing one is continued.")] = Path(
-        "reproduction"
+        "runs/reproduction"
     ),
     data: Annotated[
         list[str] | None, typer.Option(help="ppi5k, nl27k, cn15k, onet20k, onet-importance; may be repeated.")
@@ -77,7 +51,6 @@ def reproduce(
         typer.Option("--quick", help="Small models (dim 100, shared negatives, few epochs): 15 minutes on 2 cores."),
     ] = False,
     time_limit: Annotated[str | None, typer.Option(help="Save and stop after this time: 90s, 30m, 2h.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     workers: Annotated[
         int, typer.Option(min=1, help="Number of processes that train cells on the device; useful on a GPU.")
     ] = 1,
@@ -87,7 +60,8 @@ def reproduce(
     report_only: Annotated[
         bool, typer.Option("--report-only", help="Train nothing; write the report on finished cells.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    device: Annotated[str, Device] = "auto",
+    quiet: Quiet = False,
     as_json: Annotated[bool, Json] = False,
 ) -> None:
     """Train the paper's models with its settings and compare the results with the published ones.
@@ -95,14 +69,13 @@ def reproduce(
     Writes report.md, report.json and the figures. Data sets are found in FOCUSE_DATA or the cache, or downloaded.
     Ctrl-C and --time-limit save the training; the same command continues, and finished cells are kept.
     """
-    from focuse.option_strings import parse_duration
-    from focuse.paper.grid import select_cells
-    from focuse.paper.scheduling import reproduce as reproduce_paper
+    from reproduction.grid import select_cells
+    from reproduction.scheduling import reproduce as reproduce_paper
 
     log = reproduce_paper(
         select_cells(data, model, kind, seeds, part, decays, override, paper_settings_only, quick),
         out,
-        command="focuse " + shlex.join(sys.argv[1:]),
+        command=f"python -m reproduction {shlex.join(sys.argv[1:])}".rstrip(),
         note=(lambda text: None) if quiet else (lambda text: typer.echo(text, err=True)),
         time_limit=None if time_limit is None else parse_duration(time_limit),
         device=device,
@@ -115,3 +88,7 @@ def reproduce(
     emit(log.to_dict(), str(log), as_json)
     if log.failed:
         raise FocuseError("; ".join(f"{name}: {reason}" for name, reason in log.failed.items()))
+
+
+if __name__ == "__main__":
+    run_app(app, "python -m reproduction")

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from focuse.errors import FocuseError
-from focuse.paper.grid import MODELS, model_title, published_results, read_configuration, rows_of, title
-from focuse.paper.results import METRICS, Interval, Result, bootstrap
+from reproduction.grid import MODELS, model_title, published_results, read_configuration, rows_of, title
+from reproduction.results import METRICS, Interval, Result, bootstrap
 
 MIN_GAIN_BASE = 0.01  # the paper takes a ΔMRR of "<.01" for .01 to compute relative gains
 REACH_TOLERANCE = 0.02  # this far below the published result still counts as reached

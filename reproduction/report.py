@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from focuse.errors import FocuseError
-from focuse.paper.grid import DATA, KINDS, departure_notes, model_title, published_results, reason_for_ours, title
-from focuse.paper.results import BOOTSTRAP_SEED, LEVEL, RESAMPLES, Interval, Result, lacks_inferred_triples
-from focuse.paper.summary import (
+from focuse.report.charts import chart_style, figure_svg, violins
+from focuse.storage.atomic import replace_file
+from reproduction.grid import DATA, KINDS, departure_notes, model_title, published_results, reason_for_ours, title
+from reproduction.results import BOOTSTRAP_SEED, LEVEL, RESAMPLES, Interval, Result, lacks_inferred_triples
+from reproduction.summary import (
     MAIN_METRICS,
     MIN_GAIN_BASE,
     Entry,
@@ -28,8 +30,6 @@ from focuse.paper.summary import (
     verdicts,
     weight_rows,
 )
-from focuse.report.charts import chart_style, figure_svg, violins
-from focuse.storage.atomic import replace_file
 
 # Colors of Okabe and Ito, with markers and dashes that distinguish the lines without color.
 LINES = {"transe": ("#0072b2", "o", "-"), "distmult": ("#d55e00", "s", "--"), "complex": ("#009e73", "^", "-.")}
@@ -118,7 +118,7 @@ def _template() -> Any:
         "level": LEVEL,
         "resamples": RESAMPLES,
     }
-    return environment.from_string((files("focuse.paper") / "report.md.j2").read_text(encoding="utf-8"))
+    return environment.from_string((files("reproduction") / "report.md.j2").read_text(encoding="utf-8"))
 
 
 def escape_markdown(value: object) -> str:

@@ -1,4 +1,4 @@
-"""`focuse reproduce`: train cells of the grid, in one process or several, stop and resume at any time.
+"""Train cells of the grid, in one process or several, stop and resume at any time.
 
 The output folder has `cells/` (the results), `runs/` (trainings in progress) and the report.
 """
@@ -30,14 +30,14 @@ from focuse.api import Run, resume, train
 from focuse.data.datasets import Dataset, load
 from focuse.engines.factory import choose_device
 from focuse.errors import FocuseError, Stopped
-from focuse.paper.grid import Cell, published_results
-from focuse.paper.report import write_report
-from focuse.paper.results import RankedTest, Result, data_file, evaluate_weights, lacks_inferred_triples
 from focuse.storage.atomic import ProcessLock
 from focuse.storage.run_folder import RunFolder
 from focuse.system import interruptible
 from focuse.training.callbacks import LineReporter, Reporter, SilentReporter, make_reporter
 from focuse.training.validation import best_epoch_row
+from reproduction.grid import Cell, published_results
+from reproduction.report import write_report
+from reproduction.results import RankedTest, Result, data_file, evaluate_weights, lacks_inferred_triples
 
 Note = Callable[[str], None]
 load_once = lru_cache(load)  # data sets stay in memory
@@ -47,7 +47,7 @@ def reproduce(
     cells: Sequence[Cell],
     out: Path,
     *,
-    command: str = "focuse reproduce",
+    command: str = "python -m reproduction",
     note: Note = lambda text: None,
     time_limit: float | None = None,
     device: str = "auto",
