@@ -41,6 +41,7 @@ from focuse.rules.augmentation import with_inferred
 from focuse.storage.run_folder import RunFolder
 from focuse.storage.tables import Checkpoint, ShardedTables, check_tables, make_table_storage
 from focuse.storage.tensors import WriteError
+from focuse.training import preparation
 from focuse.training.callbacks import (
     Callback,
     CallbackFailed,
@@ -52,19 +53,6 @@ from focuse.training.callbacks import (
 from focuse.training.extend import BaseRun, Extension, build_extension, read_extended, write_extended
 from focuse.training.graph_update import RequestedChange
 from focuse.training.label_exponent import LabelExponentTrial, choose_label_exponent, read_trials, write_trials
-from focuse.training.preparation import (
-    check_confidences,
-    check_node_attributes,
-    check_rule_settings,
-    fit_training_normalizer,
-    ignore_equal_weights,
-    make_splits,
-    partition_if_needed,
-    read_test_graph,
-    read_training_graph,
-    report_settings,
-    with_node_attributes,
-)
 from focuse.training.problem import build_model
 from focuse.training.shared_memory import PreparedData, prepare_once_per_machine
 from focuse.training.trainer import Trainer, make_trainer
@@ -130,7 +118,9 @@ class Run:
         Evaluation
             Its `delta_mrr` is the MRR of the top decile by weight minus that of the bottom decile.
         """
-        aligned = self.splits.aligned_test if test is None else read_test_graph(test, self.settings, self.splits)
+        aligned = (
+            self.splits.aligned_test if test is None else preparation.read_test_graph(test, self.settings, self.splits)
+        )
         if test is None and not len(aligned.graph) and not aligned.unseen.rows:
             raise FocuseError("the run has no test split; give a test graph (focuse evaluate RUN TEST)")
         graphs = [self.splits.train, self.splits.valid, self.splits.test, aligned.graph]
@@ -167,14 +157,9 @@ class Run:
             Whether to include the estimator by graph features; without it, evaluation takes seconds.
         """
         return weights.evaluate_weights(
-            self,
-            test,
-            negatives=negatives,
-            ndcg_queries=ndcg_queries,
-            strong_above=strong_above,
-            coverage=coverage,
+            self, test, negatives=negatives, ndcg_queries=ndcg_queries, strong_above=strong_above, coverage=coverage,
             estimator=estimator,
-        )
+        )  # fmt: skip
 
     def evaluate_weight_columns(self, test: Any = None, *, coverage: float = COVERAGE) -> dict[str, WeightEvaluation]:
         """Evaluate the weights of each of several columns in its own units, on the test triples that have it."""
@@ -387,22 +372,11 @@ class Run:
         >>> run.discover(relations="requires skill", top=20, min_probability=0.9)  # doctest: +SKIP
         """
         options = DiscoveryOptions(
-            top=top,
-            min_probability=min_probability,
-            max_per_relation=max_per_relation,
-            max_per_head=max_per_head,
-            types=types,
-            head_types=head_types,
-            tail_types=tail_types,
-            any_type=any_type,
-            strategy=strategy,
-            sample_size=sample_size,
-            seed=seed,
-            rerank=rerank,
-            max_scores=max_scores,
-            base_rate=base_rate,
+            top=top, min_probability=min_probability, max_per_relation=max_per_relation, max_per_head=max_per_head,
+            types=types, head_types=head_types, tail_types=tail_types, any_type=any_type, strategy=strategy,
+            sample_size=sample_size, seed=seed, rerank=rerank, max_scores=max_scores, base_rate=base_rate,
             weight_column=weight_column,
-        )
+        )  # fmt: skip
         return discover(self, heads, relations, tails, options, progress)
 
     def similar(
@@ -632,17 +606,17 @@ def train(
     'complex'
     """
     chosen, group = _check_arguments(dict(settings), out)
-    check_rule_settings(chosen, inferred_triples is not None or rules is not None)
+    preparation.check_rule_settings(chosen, inferred_triples is not None or rules is not None)
     all_callbacks = _callbacks(callbacks, track)
-    check_node_attributes(chosen, node_attributes is not None)
+    preparation.check_node_attributes(chosen, node_attributes is not None)
     if out is not None and RunFolder.was_created_by(Path(out), group):  # torchrun has restarted its processes
         return resume(str(out), progress=progress, callbacks=all_callbacks, deadline=deadline)
     reporter = make_reporter(progress if current_group().is_main else False)
     given = graph, valid, test, valid_fraction, test_fraction, known_negatives, node_attributes, inferred_triples, rules
     prepare = partial(_prepare, chosen, reporter, *given)
     resolved, splits, normalizer = prepare_once_per_machine(prepare) if chosen.engine == "sharded" else prepare()
-    resolved = partition_if_needed(resolved, splits, reporter, out is not None)
-    report_settings(resolved, reporter)
+    resolved = preparation.partition_if_needed(resolved, splits, reporter, out is not None)
+    preparation.report_settings(resolved, reporter)
     with explain_memory_errors():
         resolved, label_exponent_trials = choose_label_exponent(resolved, splits, normalizer, reporter, deadline)
         callback_reporter = CallbackReporter(
@@ -658,9 +632,7 @@ def train(
 
 def _callbacks(callbacks: Sequence[object], track: Sequence[str] | str | None) -> list[Callback]:
     """Return the callbacks and trackers of a training; only the main process has any."""
-    if not current_group().is_main:
-        return []
-    return [*make_callbacks(callbacks), *(make_trackers(track) if track else [])]
+    return [*make_callbacks(callbacks), *make_trackers(track or ())] if current_group().is_main else []
 
 
 def _prepare(
@@ -677,24 +649,18 @@ def _prepare(
     rules: Any,
 ) -> PreparedData:
     """Return the resolved settings, the splits and the normalizer for the user's input."""
-    splits = make_splits(
-        read_training_graph(graph, reporter),
-        valid,
-        test,
-        valid_fraction,
-        test_fraction,
-        chosen,
-        reporter,
-        known_negatives,
+    train = preparation.read_training_graph(graph, reporter)
+    splits = preparation.make_splits(
+        train, valid, test, valid_fraction, test_fraction, chosen, reporter, known_negatives
     )
-    splits = with_node_attributes(splits, node_attributes, reporter)
+    splits = preparation.with_node_attributes(splits, node_attributes, reporter)
     resolved = chosen.resolve(splits.train, choose_device(chosen.device, chosen.engine))
-    normalizer = fit_training_normalizer(resolved, splits)
+    normalizer = preparation.fit_training_normalizer(resolved, splits)
     if model_class(resolved.model).confidence_head is not None:
-        check_confidences(splits, resolved, reporter)
+        preparation.check_confidences(splits, resolved, reporter)
     if inferred_triples is not None or rules is not None:
         splits = with_inferred(splits, inferred_triples, rules, resolved, reporter)
-    return ignore_equal_weights(resolved, splits, normalizer, reporter), splits, normalizer
+    return preparation.ignore_equal_weights(resolved, splits, normalizer, reporter), splits, normalizer
 
 
 def _fill(trainer: Trainer, label_exponent_trials: list[LabelExponentTrial], store: RunFolder) -> None:
