@@ -9,60 +9,41 @@ from typing import Annotated
 
 import typer
 
-from focuse.cli.main import run_app
-from focuse.cli.options import Device, Json, Quiet
-from focuse.cli.output import MARKUP, Command, emit
+from focuse.cli.main import Command, make_app, run_app
+from focuse.cli.options import AsJson, Device, Quiet, option, with_options
+from focuse.cli.output import emit
 from focuse.errors import FocuseError
 from focuse.option_strings import parse_duration
 
-app = typer.Typer(
-    rich_markup_mode=MARKUP,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    pretty_exceptions_enable=False,
-)
 
-
-@app.command(cls=Command)
 def reproduce(
-    out: Annotated[Path, typer.Option(help="Folder of results and report; an existing one is continued.")] = Path(
+    out: Annotated[Path, option("Folder of results and report; an existing one is continued.")] = Path(
         "runs/reproduction"
     ),
-    data: Annotated[
-        list[str] | None, typer.Option(help="ppi5k, nl27k, cn15k, onet20k, onet-importance; may be repeated.")
-    ] = None,
-    model: Annotated[list[str] | None, typer.Option(help="transe, distmult, complex, ukge-rect, ukge-logi.")] = None,
-    kind: Annotated[list[str] | None, typer.Option(help="plain, focuse, ukge; may be repeated.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of trainings per cell.")] = 1,
-    part: Annotated[str, typer.Option(help="tables (2 to 4 and figure 4), figure3 or all.")] = "all",
+    data: Annotated[list[str] | None, option("ppi5k, nl27k, cn15k, onet20k, onet-importance; may be repeated.")] = None,
+    model: Annotated[list[str] | None, option("transe, distmult, complex, ukge-rect, ukge-logi.")] = None,
+    kind: Annotated[list[str] | None, option("plain, focuse, ukge; may be repeated.")] = None,
+    seeds: Annotated[int, option("Number of trainings per cell.")] = 1,
+    part: Annotated[str, option("tables (2 to 4 and figure 4), figure3 or all.")] = "all",
     decays: Annotated[
-        str | None, typer.Option(help="Values of λ for figure 3, like 0,200,800 [default: 0 to 800 by 100].")
+        str | None, option("Values of λ for figure 3, like 0,200,800 [default: 0 to 800 by 100].")
     ] = None,
     override: Annotated[
-        list[str] | None,
-        typer.Option(help="Train the cells with other settings, like 'lr=1e-4 dim=300'; may be repeated."),
+        list[str] | None, option("Train the cells with other settings, like 'lr=1e-4 dim=300'; may be repeated.")
     ] = None,
     paper_settings_only: Annotated[
-        bool,
-        typer.Option("--paper-settings-only", help="Use the paper's settings also where others reach its results."),
+        bool, option("Use the paper's settings also where others reach its results.")
     ] = False,
     quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Small models (dim 100, shared negatives, few epochs): 15 minutes on 2 cores."),
+        bool, option("Small models (dim 100, shared negatives, few epochs): 15 minutes on 2 cores.")
     ] = False,
-    time_limit: Annotated[str | None, typer.Option(help="Save and stop after this time: 90s, 30m, 2h.")] = None,
-    workers: Annotated[
-        int, typer.Option(min=1, help="Number of processes that train cells on the device; useful on a GPU.")
-    ] = 1,
-    keep_runs: Annotated[
-        bool, typer.Option("--keep-runs", help="Keep the trained models, not only the ranks of test triples.")
-    ] = False,
-    report_only: Annotated[
-        bool, typer.Option("--report-only", help="Train nothing; write the report on finished cells.")
-    ] = False,
-    device: Annotated[str, Device] = "auto",
+    time_limit: Annotated[str | None, option("Save and stop after this time: 90s, 30m, 2h.")] = None,
+    workers: Annotated[int, option("Number of processes that train cells on the device; useful on a GPU.")] = 1,
+    keep_runs: Annotated[bool, option("Keep the trained models, not only the ranks of test triples.")] = False,
+    report_only: Annotated[bool, option("Train nothing; write the report on finished cells.")] = False,
+    device: Device = "auto",
     quiet: Quiet = False,
-    as_json: Annotated[bool, Json] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train the paper's models with its settings and compare the results with the published ones.
 
@@ -89,6 +70,9 @@ def reproduce(
     if log.failed:
         raise FocuseError("; ".join(f"{name}: {reason}" for name, reason in log.failed.items()))
 
+
+app = make_app(add_completion=False)
+app.command(cls=Command)(with_options(reproduce))
 
 if __name__ == "__main__":
     run_app(app, "python -m reproduction")

@@ -7,21 +7,26 @@ import sys
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from focuse import __version__
-from focuse.cli import evaluate, graphs, queries, rules, runs, train
-from focuse.cli.output import MARKUP, Command, Group, is_main_process, print_any_character, warn
+from focuse.cli import graphs, queries, runs, train
+from focuse.cli.options import with_options
+from focuse.cli.output import is_main_process, print_any_character, warn
 from focuse.errors import FocuseError, Stopped
 from focuse.system import signals_as_interrupts
 
 # The error of a mistyped option. Typer has its own copy of click or uses the installed one; this is the class of both.
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 
-# Heading in `focuse --help`, name, and function or group of commands.
+# Rich formats help on a terminal; elsewhere, help is plain text, which also starts faster.
+MARKUP: Any = "rich" if sys.stdout is not None and sys.stdout.isatty() else None
+DATASETS, RULES = "List, find and download benchmark graphs.", "Infer triples by soft-logic rules, and mine such rules."
+# Heading in `focuse --help`, name, function and summary; a name of two words is that of a command in a group.
 COMMANDS: tuple[tuple[str, str, Any, str], ...] = (
     ("Start", "describe", graphs.describe, "Describe a graph and check its splits for leakage."),
     ("Start", "train", train.train, "Train embeddings of a graph and write a run."),
-    ("Start", "evaluate", evaluate.command, "Evaluate a run on test triples."),
+    ("Start", "evaluate", queries.evaluate, "Evaluate a run on test triples."),
     ("Start", "predict", queries.predict, "Predict the missing part of a triple."),
     ("Start", "report", runs.report, "Write an HTML report on a run."),
     ("Explore", "discover", queries.discover, "Find the most probable missing links."),
@@ -33,29 +38,65 @@ COMMANDS: tuple[tuple[str, str, Any, str], ...] = (
     ("Explore", "analogies", queries.analogies, "Complete analogies: A is to B as C is to what?"),
     ("Explore", "calibrate", queries.calibrate, "Calibrate scores to weights and probabilities."),
     ("Explore", "serve", runs.serve, "Explore a run in a browser, or by a JSON API."),
-    ("Data", "datasets", graphs.datasets, "List, find and download benchmark graphs."),
     ("Data", "convert", graphs.convert, "Convert a graph to another format."),
     ("Data", "extend", runs.extend, "Add edges and new entities to a run."),
     ("Data", "export", runs.export, "Export embeddings for other tools."),
-    ("Data", "rules", rules.app, "Infer triples by rules, and mine rules."),
+    ("Data", "datasets list", graphs.list_datasets, "List the datasets."),
+    ("Data", "datasets path", graphs.path, "Print the folder of a dataset."),
+    ("Data", "datasets fetch", graphs.fetch, "Download a dataset."),
+    ("Data", "rules ground", graphs.ground, "Infer triples by rules."),
+    ("Data", "rules mine", graphs.mine, "Propose rules."),
     ("Experiments", "tune", train.tune, "Search for the best settings."),
     ("Experiments", "demo", train.demo, "Compare weight modes on a sample graph."),
 )
 
-app = typer.Typer(
-    name="focuse",
-    cls=Group,
-    help="Train embeddings of knowledge graphs with edge weights, and predict missing links.",
-    no_args_is_help=True,
-    rich_markup_mode=MARKUP,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    pretty_exceptions_enable=False,
-)
+
+class Command(TyperCommand):
+    """A command whose plain help lists its options under the headings of their panels."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            if record is not None:
+                panels.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(record)
+        for name, records in panels.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+
+class Group(TyperGroup):
+    """A group of commands whose plain help lists them under the headings of their panels."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command: Any = self.get_command(ctx, name)
+            text = command.get_short_help_str(formatter.width)
+            panels.setdefault(command.rich_help_panel or "Commands", []).append((name, text))
+        for name, rows in panels.items():
+            with formatter.section(name):
+                formatter.write_dl(rows, col_max=20)
+
+
+def make_app(name: str | None = None, help: str | None = None, **options: Any) -> typer.Typer:
+    """Return a group of commands, or a program of one command."""
+    context = {"help_option_names": ["-h", "--help"]}
+    return typer.Typer(
+        name=name, help=help, cls=Group, rich_markup_mode=MARKUP, context_settings=context,
+        pretty_exceptions_enable=False, **options,
+    )  # fmt: skip
+
+
+app = make_app("focuse", no_args_is_help=True)
+GROUPS = {name: make_app(name, text, no_args_is_help=True) for name, text in (("datasets", DATASETS), ("rules", RULES))}
+for group in GROUPS.values():
+    app.add_typer(group, rich_help_panel="Data")
 for panel, name, command, summary in COMMANDS:
-    if isinstance(command, typer.Typer):
-        app.add_typer(command, name=name, short_help=summary, rich_help_panel=panel)
-    else:
-        app.command(name, cls=Command, short_help=summary, rich_help_panel=panel)(command)
+    *parent, own = name.split()
+    home, heading = (GROUPS[parent[0]], None) if parent else (app, panel)
+    home.command(own, cls=Command, short_help=summary, rich_help_panel=heading)(with_options(command))
 
 
 def _version(wanted: bool) -> None:
