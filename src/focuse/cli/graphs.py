@@ -170,9 +170,7 @@ def convert(
         str, option("RDF: skip triples with a literal, or keep it as an entity.", "Input", ("skip", "keep"))
     ] = "skip",
     short_names: Annotated[bool, option("RDF: keep the last part of IRIs.", "Input")] = False,
-    base_iri: Annotated[
-        str, option("RDF: IRI to which names that are not IRIs are appended.", "Output")
-    ] = "urn:focuse:",
+    base_iri: Annotated[str, option("RDF: IRI to which other names are appended.", "Output")] = "urn:focuse:",
     as_json: AsJson = False,
 ) -> None:
     """Read a graph and write it in the format of the target's suffix."""

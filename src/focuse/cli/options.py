@@ -57,36 +57,25 @@ RunFolder = Annotated[Path, typer.Argument(help="Folder of a run, written by 'fo
 TestFile = Annotated[str | None, typer.Argument(help="Test triples. Default: the run's own.")]
 Out = Annotated[Path | None, option("Write all rows to this file (.tsv, .csv, .parquet or .json).", "Output")]
 LinksOut = Annotated[
-    Path | None,
-    option("Write all rows to this file (.tsv, .csv, .parquet, .json; RDF: .ttl, .nt, .nq, .trig).", "Output"),
+    Path | None, option("Write all rows here (.tsv, .csv, .parquet, .json; RDF: .ttl, .nt …).", "Output")
 ]
 Valid = Annotated[str | None, option("Validation triples. Default: a fraction of the graph.", "Input")]
 Test = Annotated[str | None, option("Test triples. Default: a fraction of the graph.", "Input")]
 ValidFraction = Annotated[float, option("Fraction of the graph to validate on, without --valid.", "Input")]
 TestFraction = Annotated[float, option("Fraction of the graph to test on, without --valid and --test.", "Input")]
-RelationWeights = Annotated[
-    Path | None, option("File of relations and weights: one weight per relation instead of per edge.", "Input")
-]
-NodeAttributes = Annotated[
-    Path | None, option("Numeric node attributes, for models that use them: entity, attribute, value.", "Input")
-]
+RelationWeights = Annotated[Path | None, option("File of one weight per relation, instead of per edge.", "Input")]
+NodeAttributes = Annotated[Path | None, option("Numeric node attributes: entity, attribute, value.", "Input")]
 Device = Annotated[str, option("Device: auto, cpu or cuda.", choices=SETTINGS["device"].examples)]
 AsJson = Annotated[bool, option("Print one JSON object instead of text.", "Output", names="--json")]
 Quiet = Annotated[bool, option("Show no progress.", "Output")]
 LAYOUT_OPTIONS: dict[str, Any] = {
     "columns": Annotated[
-        str | None,
-        option("Columns by heading or number: head,relation,tail[,weight]. Default: detected.", "Input"),
+        str | None, option("Head, relation, tail and weight columns, by heading or number. Default: detected.", "Input")
     ],
-    "weight_columns": Annotated[
-        str | None, option("Several weight columns, by heading or number from 1; values may be missing.", "Input")
-    ],
+    "weight_columns": Annotated[str | None, option("Several weight columns, by heading or number.", "Input")],
     "delimiter": Annotated[str | None, option("Separator of a text file. Default: detected.", "Input")],
     "header": Annotated[bool | None, option("Whether the first line is a header. Default: detected.", "Input")],
-    "sql": Annotated[
-        str | None,
-        option("Query of a database (sqlite:///…, duckdb:///…, postgresql://…), like 'SELECT * FROM edges'.", "Input"),
-    ],
+    "sql": Annotated[str | None, option("Query of a database, like 'SELECT * FROM edges'.", "Input")],
 }
 
 

@@ -31,9 +31,7 @@ def evaluate(
     ndcg_queries: Annotated[
         str | None, option("With --weights: triples of the queries of nDCG. Default: TEST's, with all known tails.")
     ] = None,
-    strong_above: Annotated[
-        float | None, option("With --weights: a triple of a higher weight is strong. Default: 0.85.")
-    ] = None,
+    strong_above: Annotated[float | None, option("With --weights: a triple above it is strong. Default: 0.85.")] = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -80,9 +78,7 @@ def predict(
     head: Annotated[str | None, option("Name of the head.")] = None,
     relation: Annotated[str | None, option("Name of the relation.")] = None,
     tail: Annotated[str | None, option("Name of the tail.")] = None,
-    queries: Annotated[
-        Path | None, option("File of queries: head, relation, tail per line, one of them empty or '?'.")
-    ] = None,
+    queries: Annotated[Path | None, option("File of head, relation, tail; one of them is '?' or empty.")] = None,
     top: Annotated[int, option("Number of completions per query.")] = 10,
     new_only: Annotated[bool, option("Leave out known triples.")] = False,
     candidates_file: Annotated[Path | None, option("File of the entities to rank, one per line. Default: all.")] = None,
@@ -117,12 +113,8 @@ def discover(
     heads_from: Annotated[Path | None, option("File with one head per line.")] = None,
     relations_from: Annotated[Path | None, option("File with one relation per line.")] = None,
     tails_from: Annotated[Path | None, option("File with one tail per line.")] = None,
-    types_file: Annotated[
-        Path | None, option("Types of entities: entity, tab, type. Default: the text before ':'.")
-    ] = None,
-    type_: Annotated[
-        list[str] | None, option("Search heads and tails of this type; may be repeated.", names="--type")
-    ] = None,
+    types_file: Annotated[Path | None, option("Lines of entity, tab, type. Default: the text before ':'.")] = None,
+    type_: Annotated[list[str] | None, option("Type of heads and tails; may be repeated.", names="--type")] = None,
     head_type: Annotated[list[str] | None, option("Search heads of this type; may be repeated.")] = None,
     tail_type: Annotated[list[str] | None, option("Search tails of this type; may be repeated.")] = None,
     top: Annotated[int, option("Number of links.")] = 100,
@@ -130,18 +122,12 @@ def discover(
     max_per_relation: Annotated[int | None, option("Largest number of links per relation.")] = None,
     max_per_head: Annotated[int | None, option("Largest number of links per head.")] = None,
     any_type: Annotated[bool, option("Search entities on all sides, not only on those where train has them.")] = False,
-    strategy: Annotated[
-        str, option("Links to score: exhaustive, neighborhood, popular, rare or sampled.")
-    ] = "exhaustive",
+    strategy: Annotated[str, option("Links: exhaustive, neighborhood, popular, rare or sampled.")] = "exhaustive",
     sample_size: Annotated[int, option("Entities per relation and side for popular, rare and sampled.")] = 1000,
     seed: Annotated[int, option("Random seed of --strategy sampled.")] = 0,
-    rerank: Annotated[
-        int | None, option("Best links per relation by score to order by probability. Default: 2000.")
-    ] = None,
+    rerank: Annotated[int | None, option("Best links per relation to order by probability. Default: 2000.")] = None,
     max_scores: Annotated[float, option("Refuse to score more links.")] = 2e10,
-    base_rate: Annotated[
-        float | None, option("Fraction of true links among those searched. Default: per relation.")
-    ] = None,
+    base_rate: Annotated[float | None, option("Fraction of true links among all. Default: estimated.")] = None,
     weight_column: Annotated[str | None, option("Predict the weights of this weight column.")] = None,
     out: LinksOut = None,
     quiet: Quiet = False,
@@ -198,9 +184,7 @@ def predict_weights(
     triples: Annotated[str, typer.Argument(help="Triples, with or without weights.")],
     layout: Layout,
     coverage: Annotated[float, option("Probability with which an interval contains the weight.")] = 0.9,
-    weight_column: Annotated[
-        str | None, option("One of the run's weight columns. Default: its weight, or all columns merged.")
-    ] = None,
+    weight_column: Annotated[str | None, option("One of the run's weight columns. Default: all merged.")] = None,
     out: LinksOut = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -218,18 +202,10 @@ def predict_weights(
 def calibrate(
     run: RunFolder,
     method: Annotated[
-        str | None,
-        option(
-            "isotonic (monotone steps) or platt (a logistic curve). Default: isotonic; platt for probabilities with "
-            "under 500 triples to calibrate on."
-        ),
+        str | None, option("isotonic or platt. Default: isotonic; platt for probabilities with few triples.")
     ] = None,
-    negatives_file: Annotated[
-        Path | None, option("Triples known to be false, for probabilities. Default: random negatives.")
-    ] = None,
-    base_rate: Annotated[
-        float, option("Expected fraction of true triples among those to predict, for probabilities.")
-    ] = 0.5,
+    negatives_file: Annotated[Path | None, option("Triples known to be false. Default: random negatives.")] = None,
+    base_rate: Annotated[float, option("Expected fraction of true triples among those to predict.")] = 0.5,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -286,12 +262,8 @@ def similar(
 
 def duplicates(
     run: RunFolder,
-    min_similarity: Annotated[
-        float | None, option("Smallest cosine of two embeddings. Default: far above random pairs.")
-    ] = None,
-    min_overlap: Annotated[
-        float | None, option("Smallest overlap of edges, by weight. Default: far above random pairs.")
-    ] = None,
+    min_similarity: Annotated[float | None, option("Smallest cosine. Default: far above random pairs.")] = None,
+    min_overlap: Annotated[float | None, option("Smallest overlap of edges. Default: far above random pairs.")] = None,
     top: Annotated[int, option("Largest number of pairs.")] = 100,
     compare_names: Annotated[bool, option("Compare the names, too.")] = False,
     out: Out = None,
@@ -306,9 +278,7 @@ def duplicates(
 
 def clusters(
     run: RunFolder,
-    n_clusters: Annotated[
-        int | None, option("Number of clusters. Default: of a few, the one with the best silhouette.")
-    ] = None,
+    n_clusters: Annotated[int | None, option("Number of clusters. Default: that of the best silhouette.")] = None,
     method: Annotated[str, option("kmeans or hdbscan.")] = "kmeans",
     min_cluster_size: Annotated[int, option("Smallest cluster of hdbscan.")] = 5,
     seed: Annotated[int, option("Random seed of kmeans.")] = 0,
@@ -331,9 +301,7 @@ def analogies(
     b: Annotated[str, typer.Argument(help="An entity that is linked to A.")],
     c: Annotated[str, typer.Argument(help="An entity like A.")],
     top: Annotated[int, option("Number of answers.")] = 10,
-    method: Annotated[
-        str, option("relations (follow those that link A to B), or offset (nearest to B − A + C).")
-    ] = "relations",
+    method: Annotated[str, option("relations (those from A to B), or offset (nearest to B − A + C).")] = "relations",
     new_only: Annotated[bool, option("Leave out answers whose link is known.")] = False,
     out: Out = None,
     device: Device = "auto",

@@ -33,12 +33,8 @@ def train(
     layout: Layout,
     graph: Annotated[str | None, GraphFile] = None,
     out: Annotated[Path | None, option("Folder to write the run to.", "Output")] = None,
-    resume: Annotated[
-        Path | None, option("Continue this run; only --epochs (raised) and --device may change.", "Output")
-    ] = None,
-    config: Annotated[
-        Path | None, option("TOML file of settings, such as a run's run.toml; options override it.", "Input")
-    ] = None,
+    resume: Annotated[Path | None, option("Run to continue; only --epochs and --device may change.", "Output")] = None,
+    config: Annotated[Path | None, option("TOML of settings, like a run.toml; options override it.", "Input")] = None,
     valid: Valid = None,
     test: Test = None,
     valid_fraction: ValidFraction = 0.1,
@@ -48,12 +44,8 @@ def train(
         Path | None, option("Triples known to be false: head, relation, tail[, strength of the evidence].", "Input")
     ] = None,
     node_attributes: NodeAttributes = None,
-    inferred_triples: Annotated[
-        Path | None, option("Triples inferred by rules with confidences, for confidence models.", "Input")
-    ] = None,
-    rules: Annotated[
-        Path | None, option("Rules to apply to the training triples, for confidence models.", "Input")
-    ] = None,
+    inferred_triples: Annotated[Path | None, option("Inferred triples, for confidence models.", "Input")] = None,
+    rules: Annotated[Path | None, option("Rules to apply to train, for confidence models.", "Input")] = None,
     track: Annotated[
         list[str] | None,
         option(
@@ -62,9 +54,7 @@ def train(
             ("tensorboard:", "mlflow", "wandb", "none"),
         ),
     ] = None,
-    callback: Annotated[
-        list[str] | None, option("A focuse.Callback as package.module:Class; may be repeated.", "Output")
-    ] = None,
+    callback: Annotated[list[str] | None, option("A focuse.Callback, module:Class; may be repeated.", "Output")] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
     **settings: Any,
@@ -196,9 +186,7 @@ def tune(
     test_fraction: TestFraction = 0.1,
     relation_weights: RelationWeights = None,
     node_attributes: NodeAttributes = None,
-    search: Annotated[
-        list[str] | None, option("Values to try for a setting, like lr=1e-4,1e-3; may be repeated.", "Search")
-    ] = None,
+    search: Annotated[list[str] | None, option("Values to try, like lr=1e-4,1e-3; may be repeated.", "Search")] = None,
     fix: Annotated[list[str] | None, option("Value of a setting, like dim=200; may be repeated.", "Search")] = None,
     sampler: Annotated[
         str, option("tpe (learns from the trials so far) or grid (all combinations).", "Search", ("tpe", "grid"))
@@ -206,15 +194,9 @@ def tune(
     pruner: Annotated[
         str, option("Whether trials below the median stop early: median or none.", "Search", ("median", "none"))
     ] = "median",
-    trials: Annotated[
-        int | None, option("Number of trials of the study. Default: 50, or the whole grid.", "Search")
-    ] = None,
-    time_limit: Annotated[
-        str | None, option("Time after which this command ends: 90s, 30m, 2h. Default: none.", "Search")
-    ] = None,
-    storage: Annotated[
-        str | None, option("URL of a database, like postgresql://…. Default: a SQLite file in OUT.", "Output")
-    ] = None,
+    trials: Annotated[int | None, option("Number of trials. Default: 50, or the whole grid.", "Search")] = None,
+    time_limit: Annotated[str | None, option("End after this time: 90s, 30m, 2h. Default: none.", "Search")] = None,
+    storage: Annotated[str | None, option("URL of a database. Default: a SQLite file in OUT.", "Output")] = None,
     model: Annotated[str | None, setting_option("model")] = None,
     weight_mode: Annotated[str | None, setting_option("weight_mode")] = None,
     seed: Annotated[int | None, setting_option("seed")] = None,
