@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -104,14 +103,12 @@ class Run:
         ----------
         test
             Triples to evaluate on, by default the test split.
-        ties
-            Rank of tied scores: 'worst', 'mean' or 'best'.
-        protocol
-            'per-side' ranks each side separately, 'combined' ranks both sides as one list.
-        filtered
-            Whether other known triples are left out of the candidates.
-        sample_candidates
-            Number of sampled entities per side to rank against; by default all, or 500 for expensive models.
+        ties, protocol
+            Rank of tied scores: 'worst', 'mean' or 'best'; 'per-side' ranks each side separately, 'combined' ranks both
+            sides as one list.
+        filtered, sample_candidates
+            Whether other known triples are left out of the candidates; the number of sampled candidates per side, by
+            default all, or 500 for expensive models.
 
         Returns
         -------
@@ -149,10 +146,8 @@ class Run:
             can be used.
         ndcg_queries
             Triples of the queries of nDCG, by default the queries of `test` with all their known tails.
-        strong_above
-            The weight above which a triple is strong.
-        coverage
-            The nominal coverage of intervals.
+        strong_above, coverage
+            The weight above which a triple is strong, and the nominal coverage of intervals.
         estimator
             Whether to include the estimator by graph features; without it, evaluation takes seconds.
         """
@@ -181,10 +176,9 @@ class Run:
         triples
             A graph, a file, or rows (head, relation, tail) with or without a weight. Rows with names that train does
             not have are left out, and a note of the result says so.
-        coverage
-            The probability with which an interval contains the weight.
-        column
-            One of several weight columns, in its own units; by default their merged weight in [0, 1].
+        coverage, column
+            The probability with which an interval contains the weight; one of several weight columns, in its own units,
+            by default their merged weight in [0, 1].
 
         Returns
         -------
@@ -244,10 +238,8 @@ class Run:
         ----------
         head, relation, tail
             Two of the three names; the third is ranked. If all are given, the triple gets its rank among all tails.
-        top
-            How many completions to return.
-        new_only
-            Whether to leave out known triples. Ranks count them nevertheless.
+        top, new_only
+            How many completions to return, and whether to leave out known triples; ranks count them nevertheless.
         candidates
             Entities to rank, by default all.
         weights
@@ -283,8 +275,8 @@ class Run:
         Parameters
         ----------
         queries
-            A file (TSV, CSV, Parquet), a data frame or rows of head, relation and tail. The missing part is empty, '?'
-            or None.
+            A file (TSV, CSV, Parquet), a data frame or rows such as ("Ward Nurse", "requires skill", None). The missing
+            part is None, empty or '?'.
         top, new_only, candidates, weights
             See `predict`.
         progress
@@ -295,10 +287,6 @@ class Run:
         ResultTable
             The columns of `predict`, and the number of the `query`, counted from 1. `stopped` says whether it was
             interrupted.
-
-        Examples
-        --------
-        >>> run.predict_batch([("Ward Nurse", "requires skill", None)], top=3)  # doctest: +SKIP
         """
         return predict_batch(self, queries, top, new_only, candidates, weights, progress)
 
@@ -334,12 +322,8 @@ class Run:
         ----------
         heads, relations, tails
             Names to search, by default all.
-        top
-            How many links to return.
-        min_probability
-            Leave out links with a lower probability.
-        max_per_relation, max_per_head
-            The largest number of links per relation and per head.
+        top, min_probability, max_per_relation, max_per_head
+            How many links to return, their lowest probability, and the largest numbers per relation and per head.
         types
             The types of entities: a mapping, a file of lines (entity, tab, type), or by default the text before ':'.
         head_types, tail_types
@@ -349,10 +333,9 @@ class Run:
         strategy
             'exhaustive' scores all links; 'neighborhood' those at most two steps apart in train; 'popular', 'rare' and
             'sampled' those between `sample_size` entities per relation and side (`seed` is that of 'sampled').
-        rerank
-            How many of the best links per relation by score are compared by probability, by default 2,000.
-        max_scores
-            Refuse to score more links.
+        rerank, max_scores
+            How many of the best links per relation by score are compared by probability, by default 2,000; refuse to
+            score more links than the latter.
         base_rate
             The fraction of true links among those searched, by default estimated per relation.
         weight_column
@@ -393,18 +376,14 @@ class Run:
 
         Parameters
         ----------
-        entity
-            One or several entities.
-        top
-            How many neighbors of each to return.
+        entity, top
+            One or several entities, and how many neighbors of each to return.
         candidates
             Entities that may be neighbors, by default all.
         metric
             'cosine', or 'euclidean' (minus the distance).
-        mean
-            Whether to return the neighbors of the mean of the entities instead of those of each.
-        pairwise
-            Whether to compare the entities with each other only.
+        mean, pairwise
+            Whether to return neighbors of the mean of the entities, or to compare the entities with each other only.
 
         Returns
         -------
@@ -424,11 +403,8 @@ class Run:
             The number of clusters of k-means; by default the one of 2, 3, 5, 8, 12, 20, 30 and 50 with the best
             silhouette.
         method
-            'kmeans', or 'hdbscan', which finds the number of clusters itself and leaves some entities out.
-        min_cluster_size
-            The smallest cluster of hdbscan.
-        seed
-            The random seed of k-means.
+            'kmeans', with a random `seed`, or 'hdbscan', which finds the number of clusters of at least
+            `min_cluster_size` entities itself and leaves some entities out.
 
         Returns
         -------
@@ -455,10 +431,8 @@ class Run:
         min_similarity, min_overlap
             The smallest cosine of the embeddings and the smallest overlap of the edges, in [0, 1]; by default far above
             those of random pairs.
-        top
-            The largest number of pairs.
-        compare_names
-            Whether to compare the names, too.
+        top, compare_names
+            The largest number of pairs, and whether to compare the names, too.
 
         Returns
         -------
@@ -574,14 +548,11 @@ def train(
     ----------
     graph
         Training graph: a graph or any source that `focuse.read` accepts.
-    valid, test
+    valid, test, valid_fraction, test_fraction
         Validation and test triples, like `graph`. Without both, random fractions of the graph are held out.
-    valid_fraction, test_fraction
-        Fractions of the graph to hold out.
-    inferred_triples
-        Triples that rules infer, with their confidences; for confidence models such as ukge-rect and ukge-logi.
-    rules
-        Rules, or a file of rules, to ground over the training split; for the same models.
+    inferred_triples, rules
+        Triples that rules infer, with their confidences, or rules to ground over the training split; for confidence
+        models such as ukge-rect and ukge-logi.
     known_negatives
         Triples known to be false.
     node_attributes
@@ -590,10 +561,8 @@ def train(
         Folder to which the run is written during training, so that it can be resumed.
     progress
         Whether to show progress, or a reporter.
-    callbacks
-        Instances or classes of `focuse.Callback`.
-    track
-        Experiment trackers: 'tensorboard:FOLDER', 'mlflow:URI' or 'wandb:PROJECT'.
+    callbacks, track
+        Instances or classes of `focuse.Callback`; trackers: 'tensorboard:FOLDER', 'mlflow:URI' or 'wandb:PROJECT'.
     deadline
         Time, as of time.monotonic, at which training stops as on Ctrl-C; it is saved if there is a folder `out`.
     **settings
@@ -626,8 +595,14 @@ def train(
         if out is not None:  # created now, so that settings that do not fit into memory leave no folder
             tables, fill = make_table_storage(resolved.engine, group), partial(_fill, trainer, label_exponent_trials)
             trainer.folder = RunFolder.create(Path(out), resolved, splits, normalizer, tables, fill)
-        with _remove_folder_on_early_failure(trainer):
+        try:
             return train_to_end(trainer, splits, normalizer, callback_reporter, label_exponent_trials)
+        except (Stopped, WriteError):  # the run can be resumed
+            raise
+        except Exception:
+            if trainer.folder is not None and not trainer.progress.epoch and not trainer.progress.batch:
+                shutil.rmtree(trainer.folder.path, ignore_errors=True)  # it has not even made one step
+            raise
 
 
 def _callbacks(callbacks: Sequence[object], track: Sequence[str] | str | None) -> list[Callback]:
@@ -708,8 +683,6 @@ def resume(
     callbacks, track, deadline
         See `train`; by default, the trackers of the run continue.
 
-    Examples
-    --------
     >>> run = resume("runs/skills", epochs=100)  # doctest: +SKIP
     """
     store, reporter = RunFolder.open(Path(folder)), make_reporter(progress if current_group().is_main else False)
@@ -780,23 +753,6 @@ def load(folder: str | Path, device: str = "auto", *, model: object = None) -> R
     checksum = fingerprint(Path(folder))
     run = Run(settings, splits, normalizer, scorer, history, folder=Path(folder), tables_checksum=checksum)
     return replace(run, label_exponent_trials=read_trials(store), extended=read_extended(store))
-
-
-@contextmanager
-def _remove_folder_on_early_failure(trainer: Trainer) -> Iterator[None]:
-    """Remove the run folder if training fails before its first step is complete, unless the disk is full.
-
-    After a stop or a write error, the run can be resumed.
-    """
-    try:
-        yield
-    except (Stopped, WriteError):
-        raise
-    except Exception:
-        at = trainer.progress
-        if trainer.folder is not None and not at.epoch and not at.batch:
-            shutil.rmtree(trainer.folder.path, ignore_errors=True)
-        raise
 
 
 def train_to_end(

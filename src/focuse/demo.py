@@ -14,6 +14,7 @@ from focuse.data.datasets import careers
 from focuse.evaluation.evaluate import Evaluation
 from focuse.report.charts import violins
 from focuse.report.page import comparison_page
+from focuse.results import format_table
 from focuse.storage.atomic import replace_file
 
 # Chosen on validation triples of other seeds than the tested ones; all models get the same.
@@ -52,12 +53,12 @@ class Demo:
 
     def __str__(self) -> str:
         """Return a table of the evaluations and the numbered sentences."""
-        lines = [f"{'':18}{'top 10 % MRR':>14}{'bottom 10 % MRR':>17}{'ΔMRR':>8}{'ΔM':>8}"]
-        for name, one in self.evaluations.items():
-            lines.append(
-                f"{name:18}{one.top.mrr:14.3f}{one.bottom.mrr:17.3f}{one.delta_mrr:8.3f}{one.delta_median:8.2f}"
-            )
-        lines += ["", f"Ten links that are not in the graph yet, predicted by {list(self.runs)[-1]}:"]
+        rows = [
+            [name, *(f"{value:.3f}" for value in (one.top.mrr, one.bottom.mrr, one.delta_mrr, one.delta_median))]
+            for name, one in self.evaluations.items()
+        ]
+        table = format_table(["", "top 10 % MRR", "bottom 10 % MRR", "ΔMRR", "ΔM"], rows)
+        lines = [table, "", f"Ten links that are not in the graph yet, predicted by {list(self.runs)[-1]}:"]
         return "\n".join(lines + [f"  {number:2}. {text}" for number, text in enumerate(self.sentences, 1)])
 
     def to_dict(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,8 +63,8 @@ def format_statistics(facts: GraphStatistics, most: int, baselines: Mapping[str,
     table = ResultTable(
         {
             "relation": [row.name for row in facts.per_relation],
-            **{name: [getattr(row, name) for row in facts.per_relation] for name in ("edges", "heads", "tails")},
-            **_statistics(facts.per_relation, "min", "median", "mean", "max"),
+            **_columns(facts.per_relation, "edges", "heads", "tails"),
+            **_columns(facts.per_relation, "min", "median", "mean", "max", prefix="weight_"),
             "weights": [f"|{bars(row.histogram)}|" for row in facts.per_relation],
         }
     )
@@ -87,9 +87,9 @@ def format_statistics(facts: GraphStatistics, most: int, baselines: Mapping[str,
     return "\n".join(lines)
 
 
-def _statistics(rows: Sequence[Any], *names: str) -> dict[str, list[float]]:
-    """Return columns of the weights of relations, or of weight columns."""
-    return {name: [getattr(row, f"weight_{name}") for row in rows] for name in names}
+def _columns(rows: Iterable[Any], *names: str, prefix: str = "") -> dict[str, list[Any]]:
+    """Return columns of a table, made of attributes of its rows."""
+    return {name: [getattr(row, prefix + name) for row in rows] for name in names}
 
 
 def _weights(facts: GraphStatistics) -> str:
@@ -97,12 +97,11 @@ def _weights(facts: GraphStatistics) -> str:
     from focuse.results import ResultTable
 
     if facts.columns:
-        shares = ("missing", "explained", "importance")
         table = ResultTable(
             {
                 "column": [row.name for row in facts.columns],
-                **_statistics(facts.columns, "min", "mean", "max"),
-                **{name: [getattr(row, name) for row in facts.columns] for name in shares},
+                **_columns(facts.columns, "min", "mean", "max", prefix="weight_"),
+                **_columns(facts.columns, "missing", "explained", "importance"),
             },
             notes=["the following is about the mean of an edge's columns, each scaled to [0, 1]"],
         )
@@ -221,9 +220,7 @@ def list_datasets(as_json: AsJson = False) -> None:
             **{part: [entry.files[part].rows for entry in entries] for part in PARTS},
             "state": states,
             "folder": folders,
-            **{
-                key: [getattr(entry, key) for entry in entries] for key in ("title", "source", "license", "url", "note")
-            },
+            **_columns(entries, "title", "source", "license", "url", "note"),
         },
         info={"data": str(data_folder() or ""), "cache": str(cache_folder())},
         printed=["name", *PARTS, "state", "folder"],
@@ -290,17 +287,15 @@ def ground(
         if not len(inferred):
             raise FocuseError(f"{out}: nothing to write, the graph has every inferred triple; --keep-known writes them")
         inferred.write(out)
-    counts = ["groundings", "triples", "new", "hit_ratio", "mean_confidence", "distance"]
     table = ResultTable(
         {
             "rule": [str(one.rule) for one in found],
             "line": [one.rule.line for one in found],
             "groundings": [len(one) for one in found],
-            "triples": [one.num_triples for one in found],
-            "new": [one.num_new for one in found],
-            **{name: [getattr(one, name) for one in found] for name in (*counts[3:], "minimum", "capped")},
+            **_columns(found, "triples", "new", prefix="num_"),
+            **_columns(found, "hit_ratio", "mean_confidence", "distance", "minimum", "capped"),
         },
-        printed=["rule", *counts],
+        printed=["rule", "groundings", "triples", "new", "hit_ratio", "mean_confidence", "distance"],
     )
     written = None if out is None else str(out)
     data = {"graph": train.source, "rules": table.to_dicts(), "inferred": len(inferred), "out": written}
@@ -332,12 +327,9 @@ def mine(
     _note(found.notes)
     if out is not None:
         found.write(out)
-    names, best = ("shape", "support", "pairs", "confidence", "soft_confidence"), found.rules[: max(top, 0)]
-    columns = {
-        "rule": [str(one.rule) for one in best],
-        **{name: [getattr(one, name) for one in best] for name in names},
-    }
-    table = ResultTable(columns)
+    best = found.rules[: max(top, 0)]
+    names = ("shape", "support", "pairs", "confidence", "soft_confidence")
+    table = ResultTable({"rule": [str(one.rule) for one in best], **_columns(best, *names)})
     written = None if out is None else str(out)
     data = {"graph": train.source, "found": len(found), "rules": table.to_dicts(), "notes": found.notes, "out": written}
     more = f", the best {len(best):,} shown" if len(best) < len(found) else ""
@@ -345,6 +337,6 @@ def mine(
     emit(data, text if len(found) else "no rules hold so often; lower --support or --confidence", as_json)
 
 
-def _note(notes: Sequence[str]) -> None:
+def _note(notes: Iterable[str]) -> None:
     for note in notes:
         typer.echo(escape_terminal_codes(f"note: {note}"), err=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -68,26 +68,19 @@ NodeAttributes = Annotated[Path | None, option("Numeric node attributes: entity,
 Device = Annotated[str, option("Device: auto, cpu or cuda.", choices=SETTINGS["device"].examples)]
 AsJson = Annotated[bool, option("Print one JSON object instead of text.", "Output", names="--json")]
 Quiet = Annotated[bool, option("Show no progress.", "Output")]
-LAYOUT_OPTIONS: dict[str, Any] = {
-    "columns": Annotated[
-        str | None, option("Head, relation, tail and weight columns, by heading or number. Default: detected.", "Input")
-    ],
-    "weight_columns": Annotated[str | None, option("Several weight columns, by heading or number.", "Input")],
-    "delimiter": Annotated[str | None, option("Separator of a text file. Default: detected.", "Input")],
-    "header": Annotated[bool | None, option("Whether the first line is a header. Default: detected.", "Input")],
-    "sql": Annotated[str | None, option("Query of a database, like 'SELECT * FROM edges'.", "Input")],
-}
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the input files of a command are read."""
+    """How the input files of a command are read; its fields are options."""
 
-    columns: str | None = None
-    weight_columns: str | None = None
-    delimiter: str | None = None
-    header: bool | None = None
-    sql: str | None = None
+    columns: Annotated[
+        str | None, option("Head, relation, tail and weight columns, by heading or number. Default: detected.", "Input")
+    ] = None
+    weight_columns: Annotated[str | None, option("Several weight columns, by heading or number.", "Input")] = None
+    delimiter: Annotated[str | None, option("Separator of a text file. Default: detected.", "Input")] = None
+    header: Annotated[bool | None, option("Whether the first line is a header. Default: detected.", "Input")] = None
+    sql: Annotated[str | None, option("Query of a database, like 'SELECT * FROM edges'.", "Input")] = None
 
     def read(self, source: str | Path, relation_weights: Path | None = None, **more: Any) -> Graph:
         """Read a graph from a file or a database."""
@@ -105,10 +98,11 @@ class Layout:
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
     """Return a command for Typer: `layout: Layout` and `**settings` become options, and False becomes a plain flag."""
     options: dict[str, tuple[Any, Any]] = {}
+    layout = get_type_hints(Layout, include_extras=True)
     kinds: dict[str, Any] = {"int": int, "float": float, "bool": bool}
     for each in inspect.signature(function, eval_str=True).parameters.values():
         if each.annotation is Layout:
-            options |= {name: (annotation, None) for name, annotation in LAYOUT_OPTIONS.items()}
+            options |= {name: (annotation, None) for name, annotation in layout.items()}
         elif each.kind is inspect.Parameter.VAR_KEYWORD:
             for name, setting in SETTINGS.items():
                 options[name] = Annotated[kinds.get(setting.type, str) | None, setting_option(name)], None
@@ -122,7 +116,7 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
     def command(**values: Any) -> None:
         if "columns" in options:
-            values["layout"] = Layout(**{name: values.pop(name) for name in LAYOUT_OPTIONS})
+            values["layout"] = Layout(**{name: values.pop(name) for name in layout})
         function(**values)
 
     parameters = [

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -92,20 +92,12 @@ def is_main_process() -> bool:
 
 
 def warn(text: str) -> None:
-    """Print one line to stderr; on a terminal its beginning is red."""
-    name = "\x1b[1;31mfocuse:\x1b[0m" if in_color(sys.stderr) else "focuse:"
-    print(f"{name} {escape_terminal_codes(text)}", file=sys.stderr)
+    """Print one line to stderr; on a terminal with colors its beginning is red."""
+    from rich.console import Console
+    from rich.text import Text
 
-
-def in_color(stream: TextIO) -> bool:
-    """Return whether to print colors: on terminals that support them, unless NO_COLOR or FORCE_COLOR is set."""
-    if os.environ.get("NO_COLOR"):
-        return False
-    if os.environ.get("FORCE_COLOR"):
-        return True
-    # Old consoles of Windows print the codes; its Terminal sets this variable.
-    able = os.environ.get("TERM") != "dumb" and (sys.platform != "win32" or "WT_SESSION" in os.environ)
-    return able and stream.isatty()
+    line = Text.assemble(("focuse:", "bold red"), " ", escape_terminal_codes(text))
+    Console(stderr=True, soft_wrap=True, highlight=False).print(line)
 
 
 def print_any_character() -> None:
