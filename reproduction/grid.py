@@ -6,7 +6,6 @@ Settings come from one TOML file per data set in `configurations/`, which tests 
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 import tomllib
@@ -41,7 +40,6 @@ QUICK = {"dim": 100, "negative_sampling": "shared", "num_negatives": 512, "lr": 
 QUICK_FOCUSE = {"beta_decay_epochs": 12, "eval_start": 4}
 NOT_SETTINGS = ("departures", "ours", "because")
 NOT_OVERRIDDEN = ("model", "seed", "device", "batches", "duplicates", "checkpoint_every")
-MAX_NAME_LENGTH = 180  # a file system allows 255 bytes, and temporary names are longer
 
 
 @dataclass(frozen=True)
@@ -65,10 +63,7 @@ class Cell:
         parts = [self.data, self.model, self.kind]
         parts += [f"{key}={value}" for key, value in sorted(self.overrides.items())]
         parts += [self.form] if self.form != "tables" else []
-        name = re.sub(r"[^\w=.+-]", "-", "_".join([*parts, f"seed{self.seed}"]))
-        if len(name) > MAX_NAME_LENGTH:
-            name = f"{name[: MAX_NAME_LENGTH - 17]}_{hashlib.blake2b(name.encode(), digest_size=8).hexdigest()}"
-        return name
+        return re.sub(r"[^\w=.+-]", "-", "_".join([*parts, f"seed{self.seed}"]))
 
     @property
     def title(self) -> str:

@@ -74,7 +74,7 @@ def write_report(results: Sequence[Result], folder: Path, about: Mapping[str, An
         "about": about,
         "form": form,
         "bootstrap": {"resamples": RESAMPLES, "level": LEVEL, "seed": BOOTSTRAP_SEED},
-        "verdicts": [asdict(one) for one in found],
+        "verdicts": [{**one, "interval": one["interval"] and asdict(one["interval"])} for one in found],
         "rows": [asdict(row) for row in rows],
         "figure3": {model: {at: asdict(one) for at, one in points.items()} for model, points in curves.items()},
         "cells": [result.to_dict() for result in results],
@@ -106,7 +106,7 @@ def _template() -> Any:
             decimal(one.mean, digits) + ("" if one.spread is None else f" ± {decimal(one.spread, digits)}")
         ),
         "interval": lambda one: with_interval(one.mean, one.interval),
-        "change": lambda one: with_interval(one.change, one.interval),
+        "change": lambda one: with_interval(one["change"], one["interval"]),
     }
     environment.tests["endswith"] = str.endswith
     environment.globals |= {
