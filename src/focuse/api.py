@@ -99,6 +99,8 @@ class Run:
     ) -> Evaluation:
         """Rank the held-out test triples, or those of another graph or file.
 
+        `delta_mrr` of the result is the MRR of the top decile by weight minus that of the bottom decile.
+
         Parameters
         ----------
         test
@@ -109,11 +111,6 @@ class Run:
         filtered, sample_candidates
             Whether other known triples are left out of the candidates; the number of sampled candidates per side, by
             default all, or 500 for expensive models.
-
-        Returns
-        -------
-        Evaluation
-            Its `delta_mrr` is the MRR of the top decile by weight minus that of the bottom decile.
         """
         aligned = (
             self.splits.aligned_test if test is None else preparation.read_test_graph(test, self.settings, self.splits)
@@ -254,8 +251,6 @@ class Run:
             that is low for triples that are probably false. Predictions are missing if the run has no validation
             triples, or if the graph is too large to compute its features in memory.
 
-        Examples
-        --------
         >>> run.predict(head="MLEngineer", relation="requiresSkill")[0].probability  # doctest: +SKIP
         """
         return predict(self, (head, relation, tail), top, new_only, candidates, weights)
@@ -272,6 +267,8 @@ class Run:
     ) -> ResultTable:
         """Rank the completions of many triples, as `predict` does for one.
 
+        The result also has the number of the `query`, counted from 1, and `stopped`: whether it was interrupted.
+
         Parameters
         ----------
         queries
@@ -281,12 +278,6 @@ class Run:
             See `predict`.
         progress
             Whether to show the progress on stderr; Ctrl-C then returns the answers so far.
-
-        Returns
-        -------
-        ResultTable
-            The columns of `predict`, and the number of the `query`, counted from 1. `stopped` says whether it was
-            interrupted.
         """
         return predict_batch(self, queries, top, new_only, candidates, weights, progress)
 
@@ -350,8 +341,6 @@ class Run:
             `weight_median`, `weight_low` and `weight_high`. `scored` and `reranked` count links, `ordered_by` is
             'probability' if the run has probabilities, and `stopped` says whether the search was interrupted.
 
-        Examples
-        --------
         >>> run.discover(relations="requires skill", top=20, min_probability=0.9)  # doctest: +SKIP
         """
         options = DiscoveryOptions(
@@ -372,7 +361,7 @@ class Run:
         mean: bool = False,
         pairwise: bool = False,
     ) -> ResultTable:
-        """Find the entities with the most similar embeddings.
+        """Find the entities with the most similar embeddings: rows of `entity`, `rank`, `neighbor`, `similarity`.
 
         Parameters
         ----------
@@ -384,11 +373,6 @@ class Run:
             'cosine', or 'euclidean' (minus the distance).
         mean, pairwise
             Whether to return neighbors of the mean of the entities, or to compare the entities with each other only.
-
-        Returns
-        -------
-        ResultTable
-            One row per neighbor: `entity`, `rank`, `neighbor`, `similarity`.
         """
         return similar(self, entity, top, candidates, metric, mean, pairwise)
 

@@ -69,14 +69,8 @@ class Demo:
 
     def write(self, folder: Path) -> Path:
         """Write report.html, and its chart as violins.svg, and return the path of the page."""
-        for name, text in (("violins.svg", violins(self.evaluations)), ("report.html", self._page())):
-            with replace_file(folder / name) as temporary:
-                temporary.write_text(text, encoding="utf-8")
-        return folder / "report.html"
-
-    def _page(self) -> str:
         graph = next(iter(self.runs.values())).graph
-        return comparison_page(
+        page = comparison_page(
             "focuse: careers",
             f"{len(graph):,} training links between jobs, skills, tasks and tools, each with an importance "
             "from 0 to 1. The same model was trained three times: without the importance, with FocusE, and with "
@@ -85,6 +79,10 @@ class Demo:
             self.sentences,
             {name: run.settings.to_dict() for name, run in self.runs.items()},
         )
+        for name, text in (("violins.svg", violins(self.evaluations)), ("report.html", page)):
+            with replace_file(folder / name) as temporary:
+                temporary.write_text(text, encoding="utf-8")
+        return folder / "report.html"
 
 
 def demo(seed: int = 0, progress: bool = True, note: Callable[[str], None] = lambda text: None) -> Demo:

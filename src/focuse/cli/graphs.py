@@ -161,13 +161,8 @@ def convert(
     source: Annotated[str, typer.Argument(help="Graph as TSV, CSV, Parquet, RDF, GraphML, or database (with --sql).")],
     target: Annotated[Path, typer.Argument(help="File: .tsv, .csv, .parquet, .nt, .nq, .ttl, .trig or .graphml.")],
     layout: Layout,
-    missing_weight: Annotated[
-        str | None,
-        option("RDF, GraphML: weight of edges without one, or drop to leave them out. Default: an error.", "Input"),
-    ] = None,
-    literals: Annotated[
-        str, option("RDF: skip triples with a literal, or keep it as an entity.", "Input", ("skip", "keep"))
-    ] = "skip",
+    missing_weight: Annotated[str | None, option("RDF, GraphML: weight where it is missing, or drop.", "Input")] = None,
+    literals: Annotated[str, option("RDF: skip or keep triples with a literal.", "Input", ("skip", "keep"))] = "skip",
     short_names: Annotated[bool, option("RDF: keep the last part of IRIs.", "Input")] = False,
     base_iri: Annotated[str, option("RDF: IRI to which other names are appended.", "Output")] = "urn:focuse:",
     as_json: AsJson = False,

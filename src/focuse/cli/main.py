@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from focuse import __version__
-from focuse.cli import graphs, queries, runs, train
+from focuse.cli import graphs, runs, train
 from focuse.cli.options import with_options
 from focuse.cli.output import is_main_process, print_any_character, warn
 from focuse.errors import FocuseError, Stopped
@@ -26,17 +27,17 @@ DATASETS, RULES = "List, find and download benchmark graphs.", "Infer triples by
 COMMANDS: tuple[tuple[str, str, Any, str], ...] = (
     ("Start", "describe", graphs.describe, "Describe a graph and check its splits for leakage."),
     ("Start", "train", train.train, "Train embeddings of a graph and write a run."),
-    ("Start", "evaluate", queries.evaluate, "Evaluate a run on test triples."),
-    ("Start", "predict", queries.predict, "Predict the missing part of a triple."),
+    ("Start", "evaluate", runs.evaluate, "Evaluate a run on test triples."),
+    ("Start", "predict", runs.predict, "Predict the missing part of a triple."),
     ("Start", "report", runs.report, "Write an HTML report on a run."),
-    ("Explore", "discover", queries.discover, "Find the most probable missing links."),
-    ("Explore", "explain", queries.explain, "Explain a prediction."),
-    ("Explore", "predict-weights", queries.predict_weights, "Predict weights and probabilities of triples."),
-    ("Explore", "similar", queries.similar, "Find similar entities."),
-    ("Explore", "duplicates", queries.duplicates, "Find entities that may be duplicates."),
-    ("Explore", "clusters", queries.clusters, "Cluster the entities."),
-    ("Explore", "analogies", queries.analogies, "Complete analogies: A is to B as C is to what?"),
-    ("Explore", "calibrate", queries.calibrate, "Calibrate scores to weights and probabilities."),
+    ("Explore", "discover", runs.discover, "Find the most probable missing links."),
+    ("Explore", "explain", runs.explain, "Explain a prediction."),
+    ("Explore", "predict-weights", runs.predict_weights, "Predict weights and probabilities of triples."),
+    ("Explore", "similar", runs.similar, "Find similar entities."),
+    ("Explore", "duplicates", runs.duplicates, "Find entities that may be duplicates."),
+    ("Explore", "clusters", runs.clusters, "Cluster the entities."),
+    ("Explore", "analogies", runs.analogies, "Complete analogies: A is to B as C is to what?"),
+    ("Explore", "calibrate", runs.calibrate, "Calibrate scores to weights and probabilities."),
     ("Explore", "serve", runs.serve, "Explore a run in a browser, or by a JSON API."),
     ("Data", "convert", graphs.convert, "Convert a graph to another format."),
     ("Data", "extend", runs.extend, "Add edges and new entities to a run."),
@@ -51,33 +52,33 @@ COMMANDS: tuple[tuple[str, str, Any, str], ...] = (
 )
 
 
+def write_panels(formatter: Any, records: Iterable[tuple[str, tuple[str, str]]]) -> None:
+    """Write records of a plain help under the headings of their panels."""
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for panel, record in records:
+        panels.setdefault(panel, []).append(record)
+    for name, rows in panels.items():
+        with formatter.section(name):
+            formatter.write_dl(rows)
+
+
 class Command(TyperCommand):
     """A command whose plain help lists its options under the headings of their panels."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        panels: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
-            if record is not None:
-                panels.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(record)
-        for name, records in panels.items():
-            with formatter.section(name):
-                formatter.write_dl(records)
+        usual = {"argument": "Arguments", "option": "Options"}
+        found: list[Any] = [(each, each.get_help_record(ctx)) for each in self.get_params(ctx)]
+        records = [(each.rich_help_panel or usual[each.param_type_name], record) for each, record in found if record]
+        write_panels(formatter, records)
 
 
 class Group(TyperGroup):
     """A group of commands whose plain help lists them under the headings of their panels."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        panels: dict[str, list[tuple[str, str]]] = {}
-        for name in self.list_commands(ctx):
-            command: Any = self.get_command(ctx, name)
-            text = command.get_short_help_str(formatter.width)
-            panels.setdefault(command.rich_help_panel or "Commands", []).append((name, text))
-        for name, rows in panels.items():
-            with formatter.section(name):
-                formatter.write_dl(rows, col_max=20)
+        commands: list[Any] = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
+        rows = [(each.name, each.get_short_help_str(formatter.width)) for each in commands]
+        write_panels(formatter, zip([each.rich_help_panel or "Commands" for each in commands], rows, strict=True))
 
 
 def make_app(name: str | None = None, help: str | None = None, **options: Any) -> typer.Typer:

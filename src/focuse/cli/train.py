@@ -25,6 +25,7 @@ from focuse.cli.options import (
 from focuse.cli.output import emit, next_line
 from focuse.errors import FocuseError, counted
 
+TRACKERS = ("tensorboard:", "mlflow", "wandb", "none")
 CHANGED_BY_RESUME = {"resume", "epochs", "device", "quiet", "as_json", "callback", "track"}
 
 
@@ -40,19 +41,13 @@ def train(
     valid_fraction: ValidFraction = 0.1,
     test_fraction: TestFraction = 0.1,
     relation_weights: RelationWeights = None,
-    known_negatives: Annotated[
-        Path | None, option("Triples known to be false: head, relation, tail[, strength of the evidence].", "Input")
-    ] = None,
+    known_negatives: Annotated[Path | None, option("Triples known to be false, with evidence.", "Input")] = None,
     node_attributes: NodeAttributes = None,
     inferred_triples: Annotated[Path | None, option("Inferred triples, for confidence models.", "Input")] = None,
     rules: Annotated[Path | None, option("Rules to apply to train, for confidence models.", "Input")] = None,
     track: Annotated[
         list[str] | None,
-        option(
-            "Experiment tracker: tensorboard:FOLDER, mlflow[:URI] or wandb[:PROJECT]; may be repeated.",
-            "Output",
-            ("tensorboard:", "mlflow", "wandb", "none"),
-        ),
+        option("tensorboard:FOLDER, mlflow[:URI] or wandb[:PROJECT]; may be repeated.", "Output", TRACKERS),
     ] = None,
     callback: Annotated[list[str] | None, option("A focuse.Callback, module:Class; may be repeated.", "Output")] = None,
     quiet: Quiet = False,
@@ -188,12 +183,8 @@ def tune(
     node_attributes: NodeAttributes = None,
     search: Annotated[list[str] | None, option("Values to try, like lr=1e-4,1e-3; may be repeated.", "Search")] = None,
     fix: Annotated[list[str] | None, option("Value of a setting, like dim=200; may be repeated.", "Search")] = None,
-    sampler: Annotated[
-        str, option("tpe (learns from the trials so far) or grid (all combinations).", "Search", ("tpe", "grid"))
-    ] = "tpe",
-    pruner: Annotated[
-        str, option("Whether trials below the median stop early: median or none.", "Search", ("median", "none"))
-    ] = "median",
+    sampler: Annotated[str, option("tpe (adaptive) or grid (all combinations).", "Search", ("tpe", "grid"))] = "tpe",
+    pruner: Annotated[str, option("Stops bad trials early: median or none.", "Search", ("median", "none"))] = "median",
     trials: Annotated[int | None, option("Number of trials. Default: 50, or the whole grid.", "Search")] = None,
     time_limit: Annotated[str | None, option("End after this time: 90s, 30m, 2h. Default: none.", "Search")] = None,
     storage: Annotated[str | None, option("URL of a database. Default: a SQLite file in OUT.", "Output")] = None,
