@@ -40,6 +40,7 @@ from focuse.rules.augmentation import with_inferred
 from focuse.storage.run_folder import RunFolder
 from focuse.storage.tables import Checkpoint, ShardedTables, check_tables, make_table_storage
 from focuse.storage.tensors import WriteError
+from focuse.system import limited_memory
 from focuse.training import preparation
 from focuse.training.callbacks import (
     Callback,
@@ -567,10 +568,10 @@ def train(
     reporter = make_reporter(progress if current_group().is_main else False)
     given = graph, valid, test, valid_fraction, test_fraction, known_negatives, node_attributes, inferred_triples, rules
     prepare = partial(_prepare, chosen, reporter, *given)
-    resolved, splits, normalizer = prepare_once_per_machine(prepare) if chosen.engine == "sharded" else prepare()
-    resolved = preparation.partition_if_needed(resolved, splits, reporter, out is not None)
-    preparation.report_settings(resolved, reporter)
-    with explain_memory_errors():
+    with limited_memory(chosen.memory_limit), explain_memory_errors():
+        resolved, splits, normalizer = prepare_once_per_machine(prepare) if chosen.engine == "sharded" else prepare()
+        resolved = preparation.partition_if_needed(resolved, splits, reporter, out is not None)
+        preparation.report_settings(resolved, reporter)
         resolved, label_exponent_trials = choose_label_exponent(resolved, splits, normalizer, reporter, deadline)
         callback_reporter = CallbackReporter(
             reporter, all_callbacks, splits, None if out is None else RunFolder.ensure_new(Path(out), group)
@@ -675,7 +676,7 @@ def resume(
     settings = replace(settings, device=choose_device(device or settings.device, settings.engine))
     group = join_group(settings.engine, settings.device)
     store = RunFolder(store.path, make_table_storage(settings.engine, group))
-    with explain_memory_errors(), store.locked():
+    with limited_memory(settings.memory_limit), explain_memory_errors(), store.locked():
         checkpoint, rows = store.load_checkpoint(note=reporter.note), store.storage.rows(len(splits.train.entities))
         if checkpoint is not None and settings.engine != "partitioned":
             check_tables(checkpoint.tables, settings, build_model(settings, splits), splits.train, Path(folder), rows)

@@ -256,7 +256,8 @@ class Config:
         help="How steps are computed: by PyTorch's autograd, by native kernels, with tables on disk (partitioned), or "
         "by several processes (sharded).")
     memory_limit: str | None = setting(None, "Resources", requires={"engine": ("auto", "partitioned")},
-        auto="the free memory", help="Memory for training, like 6GB; larger tables are kept on disk.")
+        auto="the free memory", help="Memory of the process while it trains, like 6GB, without pages of files; larger "
+        "tables are kept on disk, and a training that needs more is an error.")
     partitions: str | None = setting(None, "Resources", requires={"engine": ("partitioned",)},
         auto="by the memory limit", help="Number of partitions of the tables, and how many are in memory, like 32:8.")
     checkpoint_every: str = setting("60s", "Output",

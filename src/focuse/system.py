@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +88,25 @@ def used_memory() -> int:
     return int(used.rss - getattr(used, "shared", 0))
 
 
+_memory_limit: ContextVar[int | None] = ContextVar("memory_limit", default=None)
+
+
+@contextmanager
+def limited_memory(limit: str | None) -> Iterator[None]:
+    """Let `free_memory` return at most what this process may still use of a limit, like '6GB'; None is no limit."""
+    token = _memory_limit.set(None if limit is None else parse_memory(limit))
+    try:
+        yield
+    finally:
+        _memory_limit.reset(token)
+
+
 def free_memory() -> int:
-    """Return the bytes that the machine and the process's control group still allow it to use."""
+    """Return the bytes that the machine, the process's control group and `limited_memory` still allow it to use."""
     free = [int(psutil.virtual_memory().available)]
+    allowed = _memory_limit.get()
+    if allowed is not None:
+        free.append(max(0, allowed - used_memory()))
     with suppress(OSError):
         for line in (PROC / "self" / "cgroup").read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
@@ -100,6 +117,16 @@ def free_memory() -> int:
                 match = re.search(cached, (group / "memory.stat").read_text(encoding="ascii"), re.MULTILINE)
                 free.append(max(0, maximum - used + (int(match[1]) if match else 0)))
     return min(free)
+
+
+def check_memory_limit() -> None:
+    """Raise FocuseError if this process uses more memory than `limited_memory` allows."""
+    limit = _memory_limit.get()
+    if limit is not None and used_memory() > limit:
+        raise FocuseError(
+            f"{format_size(used_memory())} of memory are in use, more than the limit of {format_size(limit)}; raise "
+            "--memory-limit, or lower --dim, --batch-size or --num-negatives"
+        )
 
 
 def chunks(length: int, size: int) -> Iterable[slice]:
@@ -124,3 +151,12 @@ def parse_memory(text: str) -> int:
     if not 1 <= size < 1 << 63:
         raise FocuseError(f"memory_limit {text!r}: give a size like '6GB' or '512MB'")
     return int(size)
+
+
+def format_size(size: float) -> str:
+    """Return a number of bytes as text.
+
+    >>> format_size(18.2e9), format_size(3.6e6)
+    ('18.2 GB', '3.6 MB')
+    """
+    return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"

@@ -1,17 +1,21 @@
 """Free memory decides whether a training is partitioned, and into how many partitions."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import focuse
+from focuse import system
 from focuse.errors import FocuseError
 from focuse.option_strings import parse_partitions
 from focuse.system import parse_memory
-from focuse.training import preparation
+from focuse.training import memory_planner, preparation
 from focuse.training.callbacks import SilentReporter
 from focuse.training.memory_planner import partitions_for
+from focuse.training.preparation import STEP_BYTES
 
 
 @pytest.mark.parametrize(
@@ -46,27 +50,35 @@ def graph() -> Any:
     return focuse.read([(f"e{i % 50}", "r", f"e{i * 7 % 53}", float(i % 9)) for i in range(400)])
 
 
+SMALL: dict[str, Any] = {
+    "dim": 8,
+    "epochs": 1,
+    "label_exponent": 1,
+    "batch_size": 100,
+    "num_negatives": 10,
+    "progress": False,
+}
+SMALL_STEP = STEP_BYTES + 2 * 4 * 100 * 10  # bytes of a step with these settings
+
+
 def test_auto_is_partitioned_only_if_memory_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation, "used_memory", lambda: 0)
-    plain = focuse.train(
-        graph(), dim=8, epochs=1, label_exponent=1, out=tmp_path / "a", progress=False, memory_limit="1GB"
-    )
+    monkeypatch.setattr(system, "used_memory", lambda: 0)
+    plain = focuse.train(graph(), out=tmp_path / "a", memory_limit="1GB", **SMALL)
     assert plain.settings.engine == "auto"
     assert not (tmp_path / "a" / "partitions").exists()
-    partitioned = focuse.train(
-        graph(), dim=8, epochs=1, label_exponent=1, out=tmp_path / "b", progress=False, memory_limit="8kB"
-    )
+    partitioned = focuse.train(graph(), out=tmp_path / "b", memory_limit=f"{SMALL_STEP + 8000}B", **SMALL)
     assert partitioned.settings.engine == "partitioned"
     assert parse_partitions(partitioned.settings.partitions or "")[0] > 1
     assert (tmp_path / "b" / "partitions").is_dir()
 
 
 def test_auto_looks_at_the_free_memory_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation, "free_memory", lambda: 8_000)
-    run = focuse.train(graph(), dim=8, epochs=1, label_exponent=1, out=tmp_path / "a", progress=False)
+    for module in (preparation, memory_planner):
+        monkeypatch.setattr(module, "free_memory", lambda: SMALL_STEP + 8_000)
+    run = focuse.train(graph(), out=tmp_path / "a", **SMALL)
     assert run.settings.engine == "partitioned"
     # What cannot be partitioned is trained in memory.
-    run = focuse.train(graph(), dim=8, epochs=1, label_exponent=1, progress=False)
+    run = focuse.train(graph(), **SMALL)
     assert run.settings.engine == "auto"
 
 
@@ -98,7 +110,7 @@ def test_a_choice_of_partitions_that_learns_worse_or_has_no_effect_is_noted(
 
 
 def test_too_little_memory_is_one_error_without_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation, "used_memory", lambda: 10**9)
+    monkeypatch.setattr(system, "used_memory", lambda: 0)
     notes: list[str] = []
     monkeypatch.setattr(SilentReporter, "note", lambda self, text: notes.append(text))
     with pytest.raises(FocuseError, match="too little"):
@@ -109,6 +121,66 @@ def test_too_little_memory_is_one_error_without_notes(tmp_path: Path, monkeypatc
             label_exponent=1,
             out=tmp_path / "run",
             progress=SilentReporter(),
-            memory_limit="8kB",
+            memory_limit="100kB",
         )
     assert not [note for note in notes if "kept on disk" in note]
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"negative_sampling": "all"}, "needs every entity in memory"),
+        ({"optimizer": "adam"}, "needs the optimizer"),
+        ({"out": None}, "needs a run folder"),
+    ],
+)
+def test_a_training_that_exceeds_the_memory_limit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], reason: str
+) -> None:
+    monkeypatch.setattr(system, "used_memory", lambda: 0)
+    given = {"dim": 8, "epochs": 1, "label_exponent": 1, "out": tmp_path / "run", "progress": False} | settings
+    with pytest.raises(FocuseError, match=f"of --memory-limit 9MB; .*{reason}"):
+        focuse.train(graph(), memory_limit="9MB", **given)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_training_that_grows_over_the_memory_limit_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = iter([0] * 6)
+    monkeypatch.setattr(system, "used_memory", lambda: next(used, 2 * 10**9))
+    with pytest.raises(FocuseError, match=r"2 GB of memory are in use, more than the limit of 1 GB; raise"):
+        focuse.train(graph(), dim=8, epochs=20, label_exponent=1, progress=False, memory_limit="1GB")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peaks of anonymous memory are read from Linux")
+@pytest.mark.parametrize("limit", ["450MB", "700MB"])
+def test_the_memory_limit_bounds_anonymous_memory(tmp_path: Path, limit: str) -> None:
+    """The smaller limit needs partitions; the larger one is enough to train in memory."""
+    code = f"""
+import threading, time, numpy as np, focuse
+from focuse.system import used_memory
+random, size = np.random.default_rng(0), 60_000
+with open("edges.tsv", "w") as file:
+    for head, tail, weight in zip(*random.integers(0, size, (2, 300_000)), random.random(300_000)):
+        file.write(f"e{{head}}\\tr\\te{{tail}}\\t{{weight:.3f}}\\n")
+peak, done = 0, threading.Event()
+def watch():
+    global peak
+    while not done.wait(0.005):
+        peak = max(peak, used_memory())
+watcher = threading.Thread(target=watch)
+watcher.start()
+run = focuse.train("edges.tsv", dim=100, epochs=1, label_exponent=1, out="run", progress=False, memory_limit={limit!r})
+done.set()
+watcher.join()
+print(run.settings.engine, peak)
+"""
+    made = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    engine, peak = made.stdout.split()
+    assert engine == {"450MB": "partitioned", "700MB": "auto"}[limit]
+    assert int(peak) <= parse_memory(limit)
+
+
+def test_a_graph_that_cannot_be_split_within_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "used_memory", lambda: 0)
+    with pytest.raises(FocuseError, match=r"splitting 400 edges takes about .* free of --memory-limit 8kB; raise it"):
+        focuse.train(graph(), dim=8, epochs=1, memory_limit="8kB", progress=False)

@@ -119,6 +119,7 @@ def _trials(
                 raise KeyboardInterrupt(NOT_SAVED) from None
             return
         found = evaluate(trainer.engine.scorer, judged, splits.train, known)
+        del trainer  # frees its tables before those of the next trial are made
         yield LabelExponentTrial(label_exponent, found.top.mrr, found.delta_mrr)
 
 

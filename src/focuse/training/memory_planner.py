@@ -10,15 +10,10 @@ from focuse.engines.partitioned.stages import check_partitions
 from focuse.errors import FocuseError
 from focuse.models.registry import model_class
 from focuse.option_strings import parse_partitions
+from focuse.system import format_size, free_memory
 from focuse.training.callbacks import Reporter
 from focuse.training.label_exponent import DEFAULT_EXPONENT
-from focuse.training.preparation import (
-    MOMENTS_PER_PARAMETER,
-    PARTITIONED,
-    available_memory,
-    fits_in_memory,
-    needed_memory,
-)
+from focuse.training.preparation import MOMENTS_PER_PARAMETER, PARTITIONED, needed_memory, step_memory
 
 DEFAULT_PARTITIONS = 32  # with fewer partitions an epoch does not read less, and shuffles edges less well
 MOST_PARTITIONS = 1024
@@ -30,21 +25,22 @@ def plan_partitions(config: Config, splits: Splits, reporter: Reporter, has_run_
 
     `has_run_folder` is True if the run is written to a folder during training, which partitions need.
     """
-    memory, need = available_memory(config), needed_memory(config, splits)
+    memory, need = free_memory(), needed_memory(config, splits)
     reason = unsupported_reason(config, splits, has_run_folder)
-    sizes = f"embeddings, optimizer state and edges take {format_size(need)}, {format_size(memory or 0)} are free"
+    sizes = f"training in memory takes about {format_size(need)}, and {format_size(memory)} are free"
     if config.engine == "auto":
-        if fits_in_memory(config, splits):
-            reporter.note("the training fits into memory, so partitions are not used; --engine partitioned forces them")
-            return config
+        if reason and config.memory_limit is not None:
+            raise FocuseError(
+                f"{sizes} of --memory-limit {config.memory_limit}; partitions on disk do not help: {reason}"
+            )
         if reason:
-            reporter.note(f"{sizes}, but they cannot be kept on disk: {reason}")
+            reporter.note(f"{sizes}; partitions on disk cannot be used: {reason}")
             return config
     elif reason:
         raise FocuseError(f"engine 'partitioned': {reason}; use the engine 'auto'")
     resolved = config.derive(engine=PARTITIONED, partitions=_choose_partitions(config, splits, memory))
     if config.engine == "auto":
-        reporter.note(f"{sizes}: they are kept on disk and trained by partitions (engine 'partitioned')")
+        reporter.note(f"{sizes}: tables are kept on disk and trained by partitions (engine 'partitioned')")
     partitions, slots, _ = parse_partitions(str(resolved.partitions))
     if slots == 2 < partitions:
         reporter.note("with two partitions in memory, negatives come only from those of the edge; three are better")
@@ -56,7 +52,7 @@ def plan_partitions(config: Config, splits: Splits, reporter: Reporter, has_run_
     return resolved
 
 
-def _choose_partitions(settings: Config, splits: Splits, memory: int | None) -> str:
+def _choose_partitions(settings: Config, splits: Splits, memory: int) -> str:
     """Return the number of partitions, how many are in memory at once, and the rounds per epoch, as 'P:c:k'."""
     entities = len(splits.train.entities)
     if settings.partitions is not None:
@@ -64,8 +60,7 @@ def _choose_partitions(settings: Config, splits: Splits, memory: int | None) -> 
     else:
         model = settings.make_model()
         rows = 4 * entities * model.widths(settings.dim)[0] * (1 + MOMENTS_PER_PARAMETER[settings.optimizer])
-        available = math.inf if memory is None else BUFFER_SHARE * memory
-        partitions, slots, rounds = *partitions_for(rows, available), 1
+        partitions, slots, rounds = *partitions_for(rows, BUFFER_SHARE * (memory - step_memory(settings, entities))), 1
     partitions = min(partitions, max(entities, 1))
     slots = min(slots, partitions)
     check_partitions(partitions, slots)
@@ -117,12 +112,3 @@ def unsupported_reason(settings: Config, splits: Splits, has_run_folder: bool) -
         "it cannot start from another run": settings.init_from is not None,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
-
-
-def format_size(size: float) -> str:
-    """Return a number of bytes as text.
-
-    >>> format_size(18.2e9), format_size(3.6e6)
-    ('18.2 GB', '3.6 MB')
-    """
-    return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"

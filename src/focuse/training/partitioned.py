@@ -51,8 +51,7 @@ from focuse.storage.tables import (
     shared_arrays,
 )
 from focuse.storage.tensors import ArraySpec, TensorFile, writing
-from focuse.system import chunks
-from focuse.training.memory_planner import format_size
+from focuse.system import chunks, format_size
 from focuse.training.problem import TrainingProblem, TrainingTriples, init_tables
 from focuse.training.validation import BestTables, rank_validator
 

@@ -21,7 +21,7 @@ from focuse.models.base import Context, Model
 from focuse.models.registry import MODELS, model_class
 from focuse.objective.losses import takes_weights
 from focuse.option_strings import parse_named_numbers
-from focuse.system import chunks, free_memory, parse_memory, used_memory
+from focuse.system import chunks, format_size, free_memory
 from focuse.training.callbacks import Reporter
 
 
@@ -183,6 +183,7 @@ def make_splits(
 
     `false` is a source of known negatives.
     """
+    _check_memory_for_splits(whole, settings)
     facts, known_negatives = positives_of(whole, settings)
     _report_negative_weights(facts, reporter)
     repeated = count_repeated(facts) if len(facts) >= LARGE_GRAPH else facts.num_repeated
@@ -202,6 +203,16 @@ def make_splits(
     return _merge_weight_columns(
         _with_known_negatives(splits, facts, known_negatives, false, settings, reporter), settings, reporter
     )
+
+
+def _check_memory_for_splits(whole: Graph, settings: Config) -> None:
+    """Raise FocuseError if a graph that is split in memory would exceed the memory limit."""
+    needed, free = SPLIT_BYTES * len(whole), free_memory()
+    if settings.memory_limit is not None and len(whole) < LARGE_GRAPH and needed > free:
+        raise FocuseError(
+            f"{whole.source}: splitting {len(whole):,} edges takes about {format_size(needed)}, and "
+            f"{format_size(free)} are free of --memory-limit {settings.memory_limit}; raise it"
+        )
 
 
 def _report_negative_weights(facts: Graph, reporter: Reporter) -> None:
@@ -359,18 +370,21 @@ def ignore_equal_weights(settings: Config, splits: Splits, normalizer: Normalize
 # ---- memory ---------------------------------------------------------------------------------------------------------
 
 PARTITIONED = "partitioned"
-EDGE_BYTES = 28  # bytes per edge in memory: three ids and a weight
+SPLIT_BYTES = 150  # bytes per edge while a graph is split in memory
+EDGE_BYTES = 42  # bytes per edge in memory: three ids, a weight, the order of an epoch, and keys for validation
+STEP_BYTES = 100_000_000  # of kernels and validation
 MOMENTS_PER_PARAMETER = {"sparse-adagrad": 1, "sparse-adam": 2}  # values that an optimizer stores per parameter
+DENSE_COPIES = 5  # moments and gradients of optimizers that update whole tables
+AUTOGRAD_COPIES = 12  # of the embeddings of negatives, for gradients
 
 
 def partition_if_needed(config: Config, splits: Splits, reporter: Reporter, has_run_folder: bool) -> Config:
     """Return the config, with the engine 'partitioned' if it is requested or if 'auto' does not fit into memory.
 
-    `has_run_folder` is True if the run is written to a folder during training, which partitions need.
+    `has_run_folder` is True if the run is written to a folder during training, which partitions need. A training that
+    exceeds a given `memory_limit` with every engine raises FocuseError.
     """
-    if config.engine not in ("auto", PARTITIONED):
-        return config
-    if config.engine == "auto" and config.partitions is None and fits_in_memory(config, splits):
+    if config.engine not in ("auto", PARTITIONED) or (config.engine == "auto" and fits_in_memory(config, splits)):
         return config
     from focuse.training.memory_planner import plan_partitions  # which imports this module
 
@@ -378,19 +392,25 @@ def partition_if_needed(config: Config, splits: Splits, reporter: Reporter, has_
 
 
 def fits_in_memory(config: Config, splits: Splits) -> bool:
-    """Return whether the tables and edges of a training fit into main memory; GPU memory is not checked."""
-    memory = available_memory(config)
-    return memory is None or config.device != "cpu" or needed_memory(config, splits) <= 0.8 * memory
-
-
-def available_memory(config: Config) -> int | None:
-    """Return the free memory in bytes, or the rest of `memory_limit` if that is set; None if it is unknown."""
-    return free_memory() if config.memory_limit is None else max(0, parse_memory(config.memory_limit) - used_memory())
+    """Return whether a training fits into main memory; GPU memory is not checked."""
+    return config.device != "cpu" or needed_memory(config, splits) <= free_memory()
 
 
 def needed_memory(config: Config, splits: Splits) -> int:
-    """Return the bytes that a training in memory needs for embeddings, optimizer state and edges."""
-    model, train = config.make_model(), splits.train
-    numbers = len(train.entities) * model.widths(config.dim)[0]
-    copies = 1 if len(splits.valid) else 0  # copies of the best tables so far
-    return 4 * numbers * (1 + MOMENTS_PER_PARAMETER.get(config.optimizer, 2) + copies) + EDGE_BYTES * len(train)
+    """Return the bytes that a training in memory needs, as measured with models of several kinds."""
+    train, width = splits.train, config.make_model().widths(config.dim)[0]
+    state = MOMENTS_PER_PARAMETER.get(config.optimizer, DENSE_COPIES)
+    copies = 2 if len(splits.valid) else 1  # of the best and of the final tables
+    tables = 4 * len(train.entities) * width * (1 + state + copies)
+    return tables + EDGE_BYTES * len(train) + step_memory(config, len(train.entities))
+
+
+def step_memory(config: Config, entities: int) -> int:
+    """Return the bytes that a batch takes besides tables and edges: scores of negatives, and often their embeddings."""
+    model = config.make_model()
+    candidates = entities if config.negative_sampling == "all" else config.num_negatives or 1
+    scores = 4 * (config.batch_size or 1) * candidates
+    if model.fused is not None:
+        return STEP_BYTES + 2 * scores
+    by_product = model.similarity == "dot" and config.negative_sampling != "per-triple"
+    return STEP_BYTES + AUTOGRAD_COPIES * scores * (1 if by_product else model.widths(config.dim)[0])

@@ -34,7 +34,7 @@ from focuse.objective.semi_supervised import SamplePool, make_pool_schedule
 from focuse.random_streams import RandomStream
 from focuse.storage.run_folder import RunFolder
 from focuse.storage.tables import Checkpoint, Progress
-from focuse.system import interruptible
+from focuse.system import check_memory_limit, interruptible
 from focuse.training.callbacks import Reporter
 from focuse.training.problem import TrainingProblem, TripleSource
 from focuse.training.validation import BestTables, RankValidator, Validator
@@ -243,6 +243,7 @@ class Trainer:
             self.loss = self.loss + self._train_group(some, beta)
             at.batch += len(some)
             self.reporter.step(at.epoch, at.batch / batches)
+            check_memory_limit()
             if self.group.any_rank(interrupted.is_set() or time.monotonic() > self.deadline):
                 self._save_and_stop()
             if at.batch < batches:
