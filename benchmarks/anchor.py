@@ -13,7 +13,7 @@ coin for each corruption, and so does PyKEEN here (with `--sides pykeen` each ha
 A difference is noise if it is below two standard errors of itself. Three seeds estimate that error roughly: of fifteen
 such rows one or two lie beyond by chance, and more seeds tell.
 
-One thread: about ten minutes. `pip install 'focuse[pykeen]'` first.
+One thread: about ten minutes. `pip install '.[pykeen]'` first.
 """
 
 from __future__ import annotations

@@ -15,14 +15,14 @@ import json
 import multiprocessing
 import statistics
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import smoke
 
-from focuse.paper.grid import read_configuration
-
+PUBLISHED = Path(__file__).parent.parent / "reproduction" / "configurations" / "published.toml"
 GRAPHS = ("ppi5k", "nl27k", "cn15k", "onet-importance")
 MODELS = ("transe", "distmult", "complex")
 SAMPLINGS = ("shared", "per-triple", "all")
@@ -97,7 +97,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         settings = row["settings"]
         key = (row["graph"], settings["model"], settings["negative_sampling"], settings.get("regularizer", "l3:1e-3"))
         groups.setdefault(key, {}).setdefault(row["weight_mode"], []).append(row)
-    published = read_configuration("published")
+    published = tomllib.loads(PUBLISHED.read_text(encoding="utf-8"))
     lines = [
         f"| graph | model | sampling, L3 | {' | '.join(NAMES.values())} | published | label exponent | concordance |",
         "| --- " * 9 + "|",

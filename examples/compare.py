@@ -9,7 +9,7 @@ import sys
 
 import focuse
 from focuse.data.datasets import careers
-from focuse.paper.demo import MODELS
+from focuse.demo import MODELS
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import torch
 
 import focuse
 from focuse.data.splits import Splits, split
-from focuse.paper.demo import FOCUSED, PLAIN
+from focuse.demo import FOCUSED, PLAIN
 
 QUICK = {"dim": 8, "epochs": 4, "eval_start": 1, "lr": 1e-2, "num_negatives": 5, "eval_every": 2}
 

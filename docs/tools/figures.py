@@ -23,8 +23,8 @@ from focuse.data import datasets
 from focuse.data.datasets import careers
 from focuse.data.statistics import leakage
 from focuse.data.triple_index import build_triple_index
+from focuse.demo import MODELS
 from focuse.evaluation.ranking import rank_graph
-from focuse.paper.demo import MODELS
 from focuse.report.charts import BOTTOM_COLOR, TOP_COLOR, figure_svg
 
 IMAGES = Path(__file__).parent.parent / "images"

@@ -30,38 +30,21 @@ if TYPE_CHECKING:
     from focuse.training.callbacks import Callback
 
 __all__ = [
-    "Callback",
-    "Config",
-    "FocuseError",
-    "Graph",
-    "Run",
-    "datasets",
-    "describe",
-    "extend",
-    "load",
-    "read",
-    "read_config",
-    "resume",
-    "split",
-    "train",
-]
+    "Callback", "Config", "FocuseError", "Graph", "Run", "datasets", "describe", "extend", "load", "read",
+    "read_config", "resume", "split", "train",
+]  # fmt: skip
 
-# Looked up on first use: reading and inspecting a graph must not wait for torch to load.
+# Imported on first use: reading and inspecting a graph must not wait for torch to load.
 _HOMES = {
-    "Callback": ("focuse.training.callbacks", "Callback"),
-    "FocuseError": ("focuse.errors", "FocuseError"),
-    "Graph": ("focuse.data.graph", "Graph"),
-    "read": ("focuse.data.readers", "read"),
-    "describe": ("focuse.data.statistics", "describe"),
-    "split": ("focuse.data.splits", "split"),
-    "Run": ("focuse.api", "Run"),
-    "extend": ("focuse.api", "extend"),
-    "load": ("focuse.api", "load"),
-    "resume": ("focuse.api", "resume"),
-    "train": ("focuse.api", "train"),
-    "Config": ("focuse.config", "Config"),
-    "read_config": ("focuse.storage.metadata", "read_config"),
-    "datasets": ("focuse.data.datasets", ""),
+    "focuse.api": ("Run", "extend", "load", "resume", "train"),
+    "focuse.config": ("Config",),
+    "focuse.data.graph": ("Graph",),
+    "focuse.data.readers": ("read",),
+    "focuse.data.splits": ("split",),
+    "focuse.data.statistics": ("describe",),
+    "focuse.errors": ("FocuseError",),
+    "focuse.storage.metadata": ("read_config",),
+    "focuse.training.callbacks": ("Callback",),
 }
 
 
@@ -70,10 +53,11 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'focuse' has no attribute {name!r}")
     from importlib import import_module
 
-    module, attribute = _HOMES[name]
-    home = import_module(module)
-    return getattr(home, attribute) if attribute else home
+    if name == "datasets":
+        return import_module("focuse.data.datasets")
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'focuse' has no attribute {name!r}")

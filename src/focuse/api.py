@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -42,6 +41,7 @@ from focuse.storage.run_folder import RunFolder
 from focuse.storage.tables import Checkpoint, ShardedTables, check_tables, make_table_storage
 from focuse.storage.tensors import WriteError
 from focuse.system import limited_memory
+from focuse.training import preparation
 from focuse.training.callbacks import (
     Callback,
     CallbackFailed,
@@ -53,19 +53,6 @@ from focuse.training.callbacks import (
 from focuse.training.extend import BaseRun, Extension, build_extension, read_extended, write_extended
 from focuse.training.graph_update import RequestedChange
 from focuse.training.label_exponent import LabelExponentTrial, choose_label_exponent, read_trials, write_trials
-from focuse.training.preparation import (
-    check_confidences,
-    check_node_attributes,
-    check_rule_settings,
-    fit_training_normalizer,
-    ignore_equal_weights,
-    make_splits,
-    partition_if_needed,
-    read_test_graph,
-    read_training_graph,
-    report_settings,
-    with_node_attributes,
-)
 from focuse.training.problem import build_model
 from focuse.training.shared_memory import PreparedData, prepare_once_per_machine
 from focuse.training.trainer import Trainer, make_trainer
@@ -113,25 +100,22 @@ class Run:
     ) -> Evaluation:
         """Rank the held-out test triples, or those of another graph or file.
 
+        `delta_mrr` of the result is the MRR of the top decile by weight minus that of the bottom decile.
+
         Parameters
         ----------
         test
             Triples to evaluate on, by default the test split.
-        ties
-            Rank of tied scores: 'worst', 'mean' or 'best'.
-        protocol
-            'per-side' ranks each side separately, 'combined' ranks both sides as one list.
-        filtered
-            Whether other known triples are left out of the candidates.
-        sample_candidates
-            Number of sampled entities per side to rank against; by default all, or 500 for expensive models.
-
-        Returns
-        -------
-        Evaluation
-            Its `delta_mrr` is the MRR of the top decile by weight minus that of the bottom decile.
+        ties, protocol
+            Rank of tied scores: 'worst', 'mean' or 'best'; 'per-side' ranks each side separately, 'combined' ranks both
+            sides as one list.
+        filtered, sample_candidates
+            Whether other known triples are left out of the candidates; the number of sampled candidates per side, by
+            default all, or 500 for expensive models.
         """
-        aligned = self.splits.aligned_test if test is None else read_test_graph(test, self.settings, self.splits)
+        aligned = (
+            self.splits.aligned_test if test is None else preparation.read_test_graph(test, self.settings, self.splits)
+        )
         if test is None and not len(aligned.graph) and not aligned.unseen.rows:
             raise FocuseError("the run has no test split; give a test graph (focuse evaluate RUN TEST)")
         graphs = [self.splits.train, self.splits.valid, self.splits.test, aligned.graph]
@@ -160,22 +144,15 @@ class Run:
             can be used.
         ndcg_queries
             Triples of the queries of nDCG, by default the queries of `test` with all their known tails.
-        strong_above
-            The weight above which a triple is strong.
-        coverage
-            The nominal coverage of intervals.
+        strong_above, coverage
+            The weight above which a triple is strong, and the nominal coverage of intervals.
         estimator
             Whether to include the estimator by graph features; without it, evaluation takes seconds.
         """
         return weights.evaluate_weights(
-            self,
-            test,
-            negatives=negatives,
-            ndcg_queries=ndcg_queries,
-            strong_above=strong_above,
-            coverage=coverage,
+            self, test, negatives=negatives, ndcg_queries=ndcg_queries, strong_above=strong_above, coverage=coverage,
             estimator=estimator,
-        )
+        )  # fmt: skip
 
     def evaluate_weight_columns(self, test: Any = None, *, coverage: float = COVERAGE) -> dict[str, WeightEvaluation]:
         """Evaluate the weights of each of several columns in its own units, on the test triples that have it."""
@@ -197,10 +174,9 @@ class Run:
         triples
             A graph, a file, or rows (head, relation, tail) with or without a weight. Rows with names that train does
             not have are left out, and a note of the result says so.
-        coverage
-            The probability with which an interval contains the weight.
-        column
-            One of several weight columns, in its own units; by default their merged weight in [0, 1].
+        coverage, column
+            The probability with which an interval contains the weight; one of several weight columns, in its own units,
+            by default their merged weight in [0, 1].
 
         Returns
         -------
@@ -260,10 +236,8 @@ class Run:
         ----------
         head, relation, tail
             Two of the three names; the third is ranked. If all are given, the triple gets its rank among all tails.
-        top
-            How many completions to return.
-        new_only
-            Whether to leave out known triples. Ranks count them nevertheless.
+        top, new_only
+            How many completions to return, and whether to leave out known triples; ranks count them nevertheless.
         candidates
             Entities to rank, by default all.
         weights
@@ -278,8 +252,6 @@ class Run:
             that is low for triples that are probably false. Predictions are missing if the run has no validation
             triples, or if the graph is too large to compute its features in memory.
 
-        Examples
-        --------
         >>> run.predict(head="MLEngineer", relation="requiresSkill")[0].probability  # doctest: +SKIP
         """
         return predict(self, (head, relation, tail), top, new_only, candidates, weights)
@@ -296,25 +268,17 @@ class Run:
     ) -> ResultTable:
         """Rank the completions of many triples, as `predict` does for one.
 
+        The result also has the number of the `query`, counted from 1, and `stopped`: whether it was interrupted.
+
         Parameters
         ----------
         queries
-            A file (TSV, CSV, Parquet), a data frame or rows of head, relation and tail. The missing part is empty, '?'
-            or None.
+            A file (TSV, CSV, Parquet), a data frame or rows such as ("Ward Nurse", "requires skill", None). The missing
+            part is None, empty or '?'.
         top, new_only, candidates, weights
             See `predict`.
         progress
             Whether to show the progress on stderr; Ctrl-C then returns the answers so far.
-
-        Returns
-        -------
-        ResultTable
-            The columns of `predict`, and the number of the `query`, counted from 1. `stopped` says whether it was
-            interrupted.
-
-        Examples
-        --------
-        >>> run.predict_batch([("Ward Nurse", "requires skill", None)], top=3)  # doctest: +SKIP
         """
         return predict_batch(self, queries, top, new_only, candidates, weights, progress)
 
@@ -350,12 +314,8 @@ class Run:
         ----------
         heads, relations, tails
             Names to search, by default all.
-        top
-            How many links to return.
-        min_probability
-            Leave out links with a lower probability.
-        max_per_relation, max_per_head
-            The largest number of links per relation and per head.
+        top, min_probability, max_per_relation, max_per_head
+            How many links to return, their lowest probability, and the largest numbers per relation and per head.
         types
             The types of entities: a mapping, a file of lines (entity, tab, type), or by default the text before ':'.
         head_types, tail_types
@@ -365,10 +325,9 @@ class Run:
         strategy
             'exhaustive' scores all links; 'neighborhood' those at most two steps apart in train; 'popular', 'rare' and
             'sampled' those between `sample_size` entities per relation and side (`seed` is that of 'sampled').
-        rerank
-            How many of the best links per relation by score are compared by probability, by default 2,000.
-        max_scores
-            Refuse to score more links.
+        rerank, max_scores
+            How many of the best links per relation by score are compared by probability, by default 2,000; refuse to
+            score more links than the latter.
         base_rate
             The fraction of true links among those searched, by default estimated per relation.
         weight_column
@@ -383,27 +342,14 @@ class Run:
             `weight_median`, `weight_low` and `weight_high`. `scored` and `reranked` count links, `ordered_by` is
             'probability' if the run has probabilities, and `stopped` says whether the search was interrupted.
 
-        Examples
-        --------
         >>> run.discover(relations="requires skill", top=20, min_probability=0.9)  # doctest: +SKIP
         """
         options = DiscoveryOptions(
-            top=top,
-            min_probability=min_probability,
-            max_per_relation=max_per_relation,
-            max_per_head=max_per_head,
-            types=types,
-            head_types=head_types,
-            tail_types=tail_types,
-            any_type=any_type,
-            strategy=strategy,
-            sample_size=sample_size,
-            seed=seed,
-            rerank=rerank,
-            max_scores=max_scores,
-            base_rate=base_rate,
+            top=top, min_probability=min_probability, max_per_relation=max_per_relation, max_per_head=max_per_head,
+            types=types, head_types=head_types, tail_types=tail_types, any_type=any_type, strategy=strategy,
+            sample_size=sample_size, seed=seed, rerank=rerank, max_scores=max_scores, base_rate=base_rate,
             weight_column=weight_column,
-        )
+        )  # fmt: skip
         return discover(self, heads, relations, tails, options, progress)
 
     def similar(
@@ -416,27 +362,18 @@ class Run:
         mean: bool = False,
         pairwise: bool = False,
     ) -> ResultTable:
-        """Find the entities with the most similar embeddings.
+        """Find the entities with the most similar embeddings: rows of `entity`, `rank`, `neighbor`, `similarity`.
 
         Parameters
         ----------
-        entity
-            One or several entities.
-        top
-            How many neighbors of each to return.
+        entity, top
+            One or several entities, and how many neighbors of each to return.
         candidates
             Entities that may be neighbors, by default all.
         metric
             'cosine', or 'euclidean' (minus the distance).
-        mean
-            Whether to return the neighbors of the mean of the entities instead of those of each.
-        pairwise
-            Whether to compare the entities with each other only.
-
-        Returns
-        -------
-        ResultTable
-            One row per neighbor: `entity`, `rank`, `neighbor`, `similarity`.
+        mean, pairwise
+            Whether to return neighbors of the mean of the entities, or to compare the entities with each other only.
         """
         return similar(self, entity, top, candidates, metric, mean, pairwise)
 
@@ -451,11 +388,8 @@ class Run:
             The number of clusters of k-means; by default the one of 2, 3, 5, 8, 12, 20, 30 and 50 with the best
             silhouette.
         method
-            'kmeans', or 'hdbscan', which finds the number of clusters itself and leaves some entities out.
-        min_cluster_size
-            The smallest cluster of hdbscan.
-        seed
-            The random seed of k-means.
+            'kmeans', with a random `seed`, or 'hdbscan', which finds the number of clusters of at least
+            `min_cluster_size` entities itself and leaves some entities out.
 
         Returns
         -------
@@ -482,10 +416,8 @@ class Run:
         min_similarity, min_overlap
             The smallest cosine of the embeddings and the smallest overlap of the edges, in [0, 1]; by default far above
             those of random pairs.
-        top
-            The largest number of pairs.
-        compare_names
-            Whether to compare the names, too.
+        top, compare_names
+            The largest number of pairs, and whether to compare the names, too.
 
         Returns
         -------
@@ -601,14 +533,11 @@ def train(
     ----------
     graph
         Training graph: a graph or any source that `focuse.read` accepts.
-    valid, test
+    valid, test, valid_fraction, test_fraction
         Validation and test triples, like `graph`. Without both, random fractions of the graph are held out.
-    valid_fraction, test_fraction
-        Fractions of the graph to hold out.
-    inferred_triples
-        Triples that rules infer, with their confidences; for confidence models such as ukge-rect and ukge-logi.
-    rules
-        Rules, or a file of rules, to ground over the training split; for the same models.
+    inferred_triples, rules
+        Triples that rules infer, with their confidences, or rules to ground over the training split; for confidence
+        models such as ukge-rect and ukge-logi.
     known_negatives
         Triples known to be false.
     node_attributes
@@ -617,10 +546,8 @@ def train(
         Folder to which the run is written during training, so that it can be resumed.
     progress
         Whether to show progress, or a reporter.
-    callbacks
-        Instances or classes of `focuse.Callback`.
-    track
-        Experiment trackers: 'tensorboard:FOLDER', 'mlflow:URI' or 'wandb:PROJECT'.
+    callbacks, track
+        Instances or classes of `focuse.Callback`; trackers: 'tensorboard:FOLDER', 'mlflow:URI' or 'wandb:PROJECT'.
     deadline
         Time, as of time.monotonic, at which training stops as on Ctrl-C; it is saved if there is a folder `out`.
     **settings
@@ -633,9 +560,9 @@ def train(
     'complex'
     """
     chosen, group = _check_arguments(dict(settings), out)
-    check_rule_settings(chosen, inferred_triples is not None or rules is not None)
+    preparation.check_rule_settings(chosen, inferred_triples is not None or rules is not None)
     all_callbacks = _callbacks(callbacks, track)
-    check_node_attributes(chosen, node_attributes is not None)
+    preparation.check_node_attributes(chosen, node_attributes is not None)
     if out is not None and RunFolder.was_created_by(Path(out), group):  # torchrun has restarted its processes
         return resume(str(out), progress=progress, callbacks=all_callbacks, deadline=deadline)
     reporter = make_reporter(progress if current_group().is_main else False)
@@ -643,8 +570,8 @@ def train(
     prepare = partial(_prepare, chosen, reporter, *given)
     with limited_memory(chosen.memory_limit), explain_memory_errors():
         resolved, splits, normalizer = prepare_once_per_machine(prepare) if chosen.engine == "sharded" else prepare()
-        resolved = partition_if_needed(resolved, splits, reporter, out is not None)
-        report_settings(resolved, reporter)
+        resolved = preparation.partition_if_needed(resolved, splits, reporter, out is not None)
+        preparation.report_settings(resolved, reporter)
         resolved, label_exponent_trials = choose_label_exponent(resolved, splits, normalizer, reporter, deadline)
         callback_reporter = CallbackReporter(
             reporter, all_callbacks, splits, None if out is None else RunFolder.ensure_new(Path(out), group)
@@ -653,15 +580,19 @@ def train(
         if out is not None:  # created now, so that settings that do not fit into memory leave no folder
             tables, fill = make_table_storage(resolved.engine, group), partial(_fill, trainer, label_exponent_trials)
             trainer.folder = RunFolder.create(Path(out), resolved, splits, normalizer, tables, fill)
-        with _remove_folder_on_early_failure(trainer):
+        try:
             return train_to_end(trainer, splits, normalizer, callback_reporter, label_exponent_trials)
+        except (Stopped, WriteError):  # the run can be resumed
+            raise
+        except Exception:
+            if trainer.folder is not None and not trainer.progress.epoch and not trainer.progress.batch:
+                shutil.rmtree(trainer.folder.path, ignore_errors=True)  # it has not even made one step
+            raise
 
 
 def _callbacks(callbacks: Sequence[object], track: Sequence[str] | str | None) -> list[Callback]:
     """Return the callbacks and trackers of a training; only the main process has any."""
-    if not current_group().is_main:
-        return []
-    return [*make_callbacks(callbacks), *(make_trackers(track) if track else [])]
+    return [*make_callbacks(callbacks), *make_trackers(track or ())] if current_group().is_main else []
 
 
 def _prepare(
@@ -678,24 +609,18 @@ def _prepare(
     rules: Any,
 ) -> PreparedData:
     """Return the resolved settings, the splits and the normalizer for the user's input."""
-    splits = make_splits(
-        read_training_graph(graph, reporter),
-        valid,
-        test,
-        valid_fraction,
-        test_fraction,
-        chosen,
-        reporter,
-        known_negatives,
+    train = preparation.read_training_graph(graph, reporter)
+    splits = preparation.make_splits(
+        train, valid, test, valid_fraction, test_fraction, chosen, reporter, known_negatives
     )
-    splits = with_node_attributes(splits, node_attributes, reporter)
+    splits = preparation.with_node_attributes(splits, node_attributes, reporter)
     resolved = chosen.resolve(splits.train, choose_device(chosen.device, chosen.engine))
-    normalizer = fit_training_normalizer(resolved, splits)
+    normalizer = preparation.fit_training_normalizer(resolved, splits)
     if model_class(resolved.model).confidence_head is not None:
-        check_confidences(splits, resolved, reporter)
+        preparation.check_confidences(splits, resolved, reporter)
     if inferred_triples is not None or rules is not None:
         splits = with_inferred(splits, inferred_triples, rules, resolved, reporter)
-    return ignore_equal_weights(resolved, splits, normalizer, reporter), splits, normalizer
+    return preparation.ignore_equal_weights(resolved, splits, normalizer, reporter), splits, normalizer
 
 
 def _fill(trainer: Trainer, label_exponent_trials: list[LabelExponentTrial], store: RunFolder) -> None:
@@ -743,8 +668,6 @@ def resume(
     callbacks, track, deadline
         See `train`; by default, the trackers of the run continue.
 
-    Examples
-    --------
     >>> run = resume("runs/skills", epochs=100)  # doctest: +SKIP
     """
     store, reporter = RunFolder.open(Path(folder)), make_reporter(progress if current_group().is_main else False)
@@ -815,23 +738,6 @@ def load(folder: str | Path, device: str = "auto", *, model: object = None) -> R
     checksum = fingerprint(Path(folder))
     run = Run(settings, splits, normalizer, scorer, history, folder=Path(folder), tables_checksum=checksum)
     return replace(run, label_exponent_trials=read_trials(store), extended=read_extended(store))
-
-
-@contextmanager
-def _remove_folder_on_early_failure(trainer: Trainer) -> Iterator[None]:
-    """Remove the run folder if training fails before its first step is complete, unless the disk is full.
-
-    After a stop or a write error, the run can be resumed.
-    """
-    try:
-        yield
-    except (Stopped, WriteError):
-        raise
-    except Exception:
-        at = trainer.progress
-        if trainer.folder is not None and not at.epoch and not at.batch:
-            shutil.rmtree(trainer.folder.path, ignore_errors=True)
-        raise
 
 
 def train_to_end(

@@ -64,6 +64,15 @@ def counted(number: int, things: str, do: str = "") -> str:
     return f"{number:,} {things}{f' {do}' if do else ''}"
 
 
+def install_command(extra: str) -> str:
+    """Return how to install an extra; focuse is not on PyPI, so that pip needs a clone.
+
+    >>> install_command("serve")
+    "in your clone of focuse, run: pip install '.[serve]'"
+    """
+    return f"in your clone of focuse, run: pip install '.[{extra}]'"
+
+
 def nearest(word: str, known: Iterable[str], limit: int = 3) -> str:
     """Return ' (did you mean …?)' with the names closest to `word`, or an empty string if none is close.
 

@@ -53,7 +53,7 @@ def test_impossible_conversions_are_refused(refused, graph_file: Path, tmp_path:
     assert "cannot write .xlsx; use .tsv, .csv, .parquet, .nt, .nq" in refused(
         "convert", graph_file, tmp_path / "x.xlsx"
     )
-    assert "is the graph itself" in refused("convert", graph_file, graph_file)
+    assert "this file is also read" in refused("convert", graph_file, graph_file)
     assert "no such table: absent" in refused("describe", base, "--sql", "SELECT * FROM absent")
 
 

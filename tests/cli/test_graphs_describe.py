@@ -37,7 +37,7 @@ def test_text_describes_the_graph(command, files):
         "600 edges, 40 entities, 3 relations",
         "repeated triples: 0",
         "inverse pairs",
-        "and 1 more relation ",
+        "… 1 more rows",
         "test: 2 rows",
         "1 (50.0%)",
         "'stranger'",

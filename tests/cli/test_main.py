@@ -15,7 +15,6 @@ import focuse
 COMMANDS = {
     "tune": "--out --valid --test --model --weight-mode --search --fix --sampler --trials --time-limit --storage "
     "--json",
-    "reproduce": "--out --data --model --kind --seeds --part --override --quick --time-limit --device --workers --json",
     "train": "--valid --test --model --dim --epochs --batch-size --num-negatives --negative-sampling --weight-mode "
     "--beta-decay-epochs --loss --lr --regularizer --weight-scaling --inferred-triples --rules --rule-loss-weight "
     "--rule-batch-size --stop-metric --seed "
@@ -94,9 +93,9 @@ def test_help_and_completion_import_no_heavy_modules_and_start_at_once():
 
 
 def test_defaults_of_rules_are_those_of_the_library():
-    from focuse.cli import rules
+    from focuse.cli import graphs
     from focuse.rules import grounding, mining
 
-    assert (rules.MINIMUM, rules.MOST_GROUNDINGS) == (grounding.DEFAULT_MINIMUM, grounding.DEFAULT_LIMIT)
+    assert (graphs.MINIMUM, graphs.MOST_GROUNDINGS) == (grounding.DEFAULT_MINIMUM, grounding.DEFAULT_LIMIT)
     found = mining.DEFAULT_SUPPORT, mining.DEFAULT_CONFIDENCE, mining.DEFAULT_LIMIT
-    assert found == (rules.SUPPORT, rules.CONFIDENCE, rules.MOST_PATHS)
+    assert found == (graphs.SUPPORT, graphs.CONFIDENCE, graphs.MOST_PATHS)

@@ -29,10 +29,10 @@ def completions(line: str) -> list[str]:
 def test_layout_options_reach_the_reader(tmp_path):
     path = tmp_path / "g.txt"
     path.write_text("a|0.5|r|b\nc|0.7|r|d\n")
-    graph = Layout("1,3,4,2", "|", False).read(path)
+    graph = Layout("1,3,4,2", delimiter="|", header=False).read(path)
     assert graph.to_arrow().to_pylist()[1] == {"head": "c", "relation": "r", "tail": "d", "weight": 0.7}
     path.write_text("to,from,why\nb,a,r\n")
-    graph = Layout("from,why,to", None, True).read(path)
+    graph = Layout("from,why,to", header=True).read(path)
     assert graph.to_arrow().to_pylist() == [{"head": "a", "relation": "r", "tail": "b", "weight": 1.0}]
 
 
@@ -91,8 +91,7 @@ def test_completion_can_be_shown_and_installed(command):
 
 def test_names_of_datasets_are_those_of_the_catalog():
     from focuse import datasets
-    from focuse.cli import rules
     from focuse.rules.mining import SHAPES
 
     assert list(graphs.NAMES) == datasets.names()
-    assert tuple(rules.SHAPES) == tuple(SHAPES)
+    assert tuple(graphs.SHAPES) == tuple(SHAPES)

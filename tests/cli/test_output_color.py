@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
 import sys
@@ -10,36 +9,32 @@ from contextlib import suppress
 
 import pytest
 
-from focuse.cli.output import in_color
+from focuse.cli.output import warn
 
 CODE = "\x1b["
 QUIET = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
 @pytest.mark.parametrize(
-    ("changes", "terminal", "expected"),
+    ("changes", "expected"),
     [
-        ({}, True, True),
-        ({}, False, False),
-        ({"NO_COLOR": "1"}, True, False),
-        ({"NO_COLOR": ""}, True, True),
-        ({"TERM": "dumb"}, True, False),
-        ({"FORCE_COLOR": "1"}, False, True),
-        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, True, False),
+        ({}, False),
+        ({"NO_COLOR": "1"}, False),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        ({"FORCE_COLOR": "1", "TERM": "dumb"}, False),
     ],
 )
-def test_color_follows_terminal_and_environment(changes, terminal, expected, monkeypatch):
+def test_color_of_errors_follows_the_environment(changes, expected, monkeypatch, capsys):
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in ({"TERM": "xterm"} | changes).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("sys.platform", "linux")
-    assert in_color(Terminal() if terminal else io.StringIO()) is expected
+    long = "no such file; " * 20
+    warn(f"{long}[bold] :smile: 12")
+    shown = capsys.readouterr().err
+    assert (f"{CODE}1;31m" in shown) is expected
+    assert shown.endswith(f" {long}[bold] :smile: 12\n")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from visiting import browser  # noqa: F401
 
 import focuse
 
-pytest.importorskip("fastapi", reason="the explorer needs focuse[serve]")
+pytest.importorskip("fastapi", reason="the explorer needs the extra serve")
 
 # Names that would break a page, a spreadsheet, an address or a file name that trusts them.
 HOSTILE = [

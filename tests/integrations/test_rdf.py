@@ -269,7 +269,7 @@ def test_the_format_follows_from_the_suffix() -> None:
 def test_missing_pyoxigraph_names_the_extra_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.nt").write_text("<a:b> <a:b> <a:b> .\n", encoding="utf-8")
     monkeypatch.setitem(sys.modules, "pyoxigraph", None)
-    with pytest.raises(FocuseError, match=r"pip install 'focuse\[rdf\]'"):
+    with pytest.raises(FocuseError, match=r"pip install '\.\[rdf\]'"):
         read(tmp_path / "x.nt")
 
 

@@ -313,7 +313,7 @@ def test_missing_database_files_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("module", "url"), [("duckdb", "duckdb:///x.db"), ("psycopg", "postgresql://h/d")])
 def test_missing_library_names_the_extra_to_install(module: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(FocuseError, match=r"pip install 'focuse\[sql\]'"):
+    with pytest.raises(FocuseError, match=r"pip install '\.\[sql\]'"):
         read(url, sql=EDGES)
 
 

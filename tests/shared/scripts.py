@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-PRELOADED = ["focuse", "focuse.paper.demo", "focuse.integrations", "pandas", "sklearn.ensemble", "scipy.stats"]
+PRELOADED = ["focuse", "focuse.demo", "focuse.integrations", "pandas", "sklearn.ensemble", "scipy.stats"]
 
 
 def run_script(path: Path, words: list[str], output: Path, seconds: float) -> int | None:

@@ -1,18 +1,19 @@
-"""Commands on graphs without a run: describe one, convert it, and the benchmark datasets."""
+"""Commands on graphs without a run: describe one, convert it, the benchmark datasets, and rules."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focuse.cli.options import GraphFile, Json, Layout, completed, option, shown, with_options
-from focuse.cli.output import MARKUP, Command, Group, emit
-from focuse.errors import FocuseError, counted, printable
+from focuse.cli.options import AsJson, GraphFile, Layout, completed, option
+from focuse.cli.output import emit
+from focuse.config import SETTINGS
+from focuse.errors import FocuseError, counted, escape_terminal_codes, printable
 
 if TYPE_CHECKING:
     from focuse.data.statistics import GraphStatistics, Leakage
@@ -27,14 +28,13 @@ SHADES = " ▁▂▃▄▅▆▇█"
 # ---- focuse describe ------------------------------------------------------------------------------------------------
 
 
-@with_options()
 def describe(
     graph: Annotated[str, GraphFile],
     layout: Layout,
     valid: Annotated[str | None, option("Validation triples.", "Input")] = None,
     test: Annotated[str | None, option("Test triples.", "Input")] = None,
     max_relations: Annotated[int, option("Largest number of relations to list.", "Output")] = 20,
-    as_json: Annotated[bool, Json] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Describe a graph: counts, weights per relation, repeated triples and inverse pairs.
 
@@ -48,97 +48,66 @@ def describe(
     found = graph_statistics(train, graphs)
     # Without weights there is nothing to predict.
     rows = {name: baseline_errors(train, part) for name, part in graphs.items() if train.weighted and part.weighted}
+    data = {
+        name: {part: {row: errors.to_dict() for row, errors in found.items()} for part, found in parts.items()}
+        for name, parts in rows.items()
+    }
     text = "\n".join([format_statistics(found, max_relations, rows), *(f"note: {note}" for note in train.notes)])
-    emit({**found.to_dict(), "baselines": _as_data(rows), "notes": list(train.notes)}, text, as_json)
+    emit({**found.to_dict(), "baselines": data, "notes": list(train.notes)}, text, as_json)
 
 
-def format_statistics(facts: GraphStatistics, most: int, baselines: Mapping[str, Baselines] | None = None) -> str:
+def format_statistics(facts: GraphStatistics, most: int, baselines: Mapping[str, Baselines]) -> str:
     """Return statistics as text; `baselines` has the errors of baselines on each held-out graph."""
-    from focuse.results import format_table
+    from focuse.results import ResultTable
 
+    table = ResultTable(
+        {
+            "relation": [row.name for row in facts.per_relation],
+            **_columns(facts.per_relation, "edges", "heads", "tails"),
+            **_columns(facts.per_relation, "min", "median", "mean", "max", prefix="weight_"),
+            "weights": [f"|{bars(row.histogram)}|" for row in facts.per_relation],
+        }
+    )
     lines = [
         f"{facts.source}: {counted(facts.edges, 'edges')}, {counted(facts.entities, 'entities')}, "
         f"{counted(facts.relations, 'relations')}",
         f"first edge: {' | '.join(map(printable, facts.first_edge))}",
-        *([_columns(facts)] if facts.columns else [_weights(facts)]),
+        _weights(facts),
         f"repeated triples: {facts.repeated_triples:,} ({counted(facts.repeated_rows, 'extra rows')}), "
         f"{facts.repeated_with_other_weight:,} of them with differing weights",
         f"inverse pairs: {counted(facts.rows_with_inverse, 'rows', 'have')} an inverse edge, "
         f"{facts.rows_with_same_relation_inverse:,} of the same relation; self loops: {facts.self_loops:,}",
         "",
-        format_table(
-            ["relation", "edges", "heads", "tails", "min", "median", "mean", "max", "weights"],
-            [
-                [
-                    printable(row.name),
-                    *(f"{count:,}" for count in (row.edges, row.heads, row.tails)),
-                    *(f"{w:.4g}" for w in (row.weight_min, row.weight_median, row.weight_mean, row.weight_max)),
-                    f"|{bars(row.histogram)}|",
-                ]
-                for row in facts.per_relation[:most]
-            ],
-        ),
+        table.to_text(most),
     ]
-    if len(facts.per_relation) > most:
-        lines.append(f"… and {counted(len(facts.per_relation) - most, 'more relations')} (--max-relations N)")
     for name, leak in facts.leakage.items():
         lines += ["", _leakage(name, leak)]
-        if baselines and name in baselines:
+        if name in baselines:
             lines += ["", _baselines(name, baselines[name])]
     return "\n".join(lines)
 
 
-def _baselines(name: str, rows: Baselines) -> str:
-    """Return the errors of baselines on all of a held-out graph, and on the triples that do not leak from train."""
-    from focuse.results import format_table
-
-    whole, clean = rows["positives"], rows["clean"]
-
-    def figures(row: str) -> list[str]:
-        numbers = (whole[row].mse, whole[row].mae, clean[row].mse, clean[row].mae)
-        return [f"{number:.4g}" if math.isfinite(number) else "–" for number in numbers]
-
-    counts = [next(iter(part.values())).n for part in (whole, clean)]
-    headings = ["", "MSE", "MAE", "MSE, not leaked", "MAE, not leaked"]
-    cells = [[f"  {row}", *figures(row)] for row in whole]
-    return "\n".join(
-        [
-            f"{name}: weights predicted by baselines (all {counts[0]:,} rows; not leaked: {counts[1]:,} rows)",
-            format_table(headings, cells),
-        ]
-    )
-
-
-def _as_data(rows: Mapping[str, Baselines]) -> dict[str, Any]:
-    return {
-        name: {part: {row: errors.to_dict() for row, errors in found.items()} for part, found in parts.items()}
-        for name, parts in rows.items()
-    }
-
-
-def _columns(facts: GraphStatistics) -> str:
-    """Return the range of each of several weight columns, how many edges lack it, and its importance in training."""
-    from focuse.results import format_table
-
-    rows = [
-        [
-            f"  {printable(row.name)}",
-            *(f"{number:.4g}" for number in (row.weight_min, row.weight_mean, row.weight_max)),
-            *(f"{share:.1%}" for share in (row.missing, row.explained)),
-            f"{row.importance:.2f}",
-        ]
-        for row in facts.columns
-    ]
-    headings = ["", "min", "mean", "max", "missing", "explained by graph", "importance"]
-    lines = [
-        f"weights: {len(facts.columns)} columns",
-        format_table(headings, rows),
-        "  the following is about the mean of an edge's columns, each scaled to [0, 1]",
-    ]
-    return "\n".join(lines)
+def _columns(rows: Iterable[Any], *names: str, prefix: str = "") -> dict[str, list[Any]]:
+    """Return columns of a table, made of attributes of its rows."""
+    return {name: [getattr(row, prefix + name) for row in rows] for name in names}
 
 
 def _weights(facts: GraphStatistics) -> str:
+    """Return the range of the weights, or of each of several columns with how many edges lack it."""
+    from focuse.results import ResultTable
+
+    if facts.columns:
+        table = ResultTable(
+            {
+                "column": [row.name for row in facts.columns],
+                **_columns(facts.columns, "min", "mean", "max", prefix="weight_"),
+                **_columns(facts.columns, "missing", "explained", "importance"),
+            },
+            notes=["the following is about the mean of an edge's columns, each scaled to [0, 1]"],
+        )
+        return (
+            f"weights: {len(facts.columns)} columns; how much of each the graph explains, and its importance\n{table}"
+        )
     if not facts.weighted:
         return "weights: none, so that all are 1; training ignores them"
     if facts.all_weights_equal:
@@ -146,24 +115,33 @@ def _weights(facts: GraphStatistics) -> str:
     return f"weights: {facts.weight_min:g} to {facts.weight_max:g}, mean {facts.weight_mean:.4g}"
 
 
-def _leakage(name: str, leak: Leakage) -> str:
-    def share(rows: int) -> str:
-        return f"{rows:,} ({rows / leak.rows:.1%})"
+def _baselines(name: str, parts: Baselines) -> str:
+    """Return the errors of baselines on all of a held-out graph, and on the triples that do not leak from train."""
+    from focuse.results import format_table
 
-    lines = [
-        f"{name}: {counted(leak.rows, 'rows')}",
-        f"  same (head, relation, tail) in train   {share(leak.same_triple)}",
-        f"  … and the same weight                  {share(leak.same_triple_and_weight)}",
-        f"  inverse edge in train                  {share(leak.inverse_edge)}",
-        f"  … of the same relation                 {share(leak.inverse_of_same_relation)}",
-        f"  same pair, other relation              {share(leak.same_pair_other_relation)}",
-        f"  not leaked                             {share(leak.neither_duplicate_nor_inverse)}",
-        f"  with names that are not in train       {share(leak.unseen.rows)}",
-    ]
+    rows = []
+    for row, whole in parts["positives"].items():
+        clean = parts["clean"][row]
+        numbers = (whole.mse, whole.mae, clean.mse, clean.mae)
+        rows.append([f"  {row}", *("–" if math.isnan(number) else f"{number:.4g}" for number in numbers)])
+    heading = f"{name}: weights predicted by baselines (all {whole.n:,} rows; not leaked: {clean.n:,} rows)"
+    return f"{heading}\n{format_table(['', 'MSE', 'MAE', 'MSE, not leaked', 'MAE, not leaked'], rows)}"
+
+
+def _leakage(name: str, leak: Leakage) -> str:
+    counts = {
+        "same (head, relation, tail) in train": leak.same_triple,
+        "… and the same weight": leak.same_triple_and_weight,
+        "inverse edge in train": leak.inverse_edge,
+        "… of the same relation": leak.inverse_of_same_relation,
+        "same pair, other relation": leak.same_pair_other_relation,
+        "not leaked": leak.neither_duplicate_nor_inverse,
+        "with names that are not in train": leak.unseen.rows,
+    }
+    lines = [f"{name}: {counted(leak.rows, 'rows')}"]
+    lines += [f"  {what:38} {rows:,} ({rows / leak.rows:.1%})" for what, rows in counts.items()]
     names = leak.unseen.entity_examples + leak.unseen.relation_examples
-    if names:
-        lines.append(f"  for example {', '.join(map(repr, names[:5]))}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *([f"  for example {', '.join(map(repr, names[:5]))}"] if names else [])])
 
 
 def bars(counts: list[int]) -> str:
@@ -179,38 +157,28 @@ def bars(counts: list[int]) -> str:
 # ---- focuse convert -------------------------------------------------------------------------------------------------
 
 
-@with_options()
 def convert(
     source: Annotated[str, typer.Argument(help="Graph as TSV, CSV, Parquet, RDF, GraphML, or database (with --sql).")],
     target: Annotated[Path, typer.Argument(help="File: .tsv, .csv, .parquet, .nt, .nq, .ttl, .trig or .graphml.")],
     layout: Layout,
-    missing_weight: Annotated[
-        str | None,
-        option("RDF, GraphML: weight of edges without one, or drop to leave them out. Default: an error.", "Input"),
-    ] = None,
-    literals: Annotated[
-        str, option("RDF: skip triples with a literal, or keep it as an entity.", "Input", ("skip", "keep"))
-    ] = "skip",
-    short_names: Annotated[bool, option("RDF: keep the last part of IRIs.", "Input", flag="--short-names")] = False,
-    base_iri: Annotated[
-        str | None, option("RDF: IRI to which names that are not IRIs are appended. Default: urn:focuse:.", "Output")
-    ] = None,
-    as_json: Annotated[bool, Json] = False,
+    missing_weight: Annotated[str | None, option("RDF, GraphML: weight where it is missing, or drop.", "Input")] = None,
+    literals: Annotated[str, option("RDF: skip or keep triples with a literal.", "Input", ("skip", "keep"))] = "skip",
+    short_names: Annotated[bool, option("RDF: keep the last part of IRIs.", "Input")] = False,
+    base_iri: Annotated[str, option("RDF: IRI to which other names are appended.", "Output")] = "urn:focuse:",
+    as_json: AsJson = False,
 ) -> None:
     """Read a graph and write it in the format of the target's suffix."""
-    from focuse.data.graph import BASE_IRI
     from focuse.data.writers import check_graph_path
+    from focuse.storage.atomic import refuse_overwrite
 
     check_graph_path(target)
-    if target.exists() and Path(source).exists() and target.samefile(source):
-        raise FocuseError(f"{target}: is the graph itself; choose another target")
-    base_iri = base_iri or BASE_IRI
+    refuse_overwrite(target, source)
     graph = layout.read(
         source, missing_weight=missing_weight, literals=literals, short_names=short_names, base_iri=base_iri
     )
     graph.write(target, base_iri)
     data = {
-        "source": shown(source),
+        "source": graph.source,
         "target": str(target),
         "edges": len(graph),
         "entities": len(graph.entities),
@@ -225,41 +193,29 @@ def convert(
 # ---- focuse datasets ------------------------------------------------------------------------------------------------
 
 NAMES = ("ppi5k", "nl27k", "cn15k", "onet20k", "onet-importance")  # tests compare them with the catalog
-PARTS = ("train", "valid", "test")
-DATASET_FIELDS = ("title", "source", "license", "url", "note")
 Name = Annotated[str, typer.Argument(help=f"One of {', '.join(NAMES)}.", autocompletion=completed(NAMES))]
 
-datasets = typer.Typer(
-    help="List, find and download benchmark graphs.", no_args_is_help=True, rich_markup_mode=MARKUP, cls=Group
-)
 
-
-@datasets.command("list", short_help="List the datasets.", cls=Command)
-def list_datasets(as_json: Annotated[bool, Json] = False) -> None:
+def list_datasets(as_json: AsJson = False) -> None:
     """List the datasets with their sizes, folders, sources and licenses."""
-    from focuse.data.datasets import CATALOG, data_folder, find
+    from focuse.data.datasets import CATALOG, PARTS, data_folder, find
     from focuse.data.out_of_core import cache_folder
     from focuse.results import ResultTable
 
-    copies = {name: find(name) for name in CATALOG}
-    entries = CATALOG.values()
-    states = {
-        name: ("can be downloaded" if CATALOG[name].url else "no public source")
-        if copy is None
-        else f"without {' and '.join(copy.missing)}"
-        if copy.missing
-        else "complete"
-        for name, copy in copies.items()
-    }
+    entries, states, folders = CATALOG.values(), [], []
+    for entry in entries:
+        copy = find(entry.name)
+        missing = "can be downloaded" if entry.url else "no public source"
+        state = "complete" if copy is None or not copy.missing else f"without {' and '.join(copy.missing)}"
+        states.append(missing if copy is None else state)
+        folders.append(None if copy is None else str(copy.folder))
     table = ResultTable(
         {
             "name": list(CATALOG),
             **{part: [entry.files[part].rows for entry in entries] for part in PARTS},
-            "state": list(states.values()),
-            "folder": [None if copy is None else str(copy.folder) for copy in copies.values()],
-            **{
-                key: [getattr(entry, key) for entry in entries] for key in ("title", "source", "license", "url", "note")
-            },
+            "state": states,
+            "folder": folders,
+            **_columns(entries, "title", "source", "license", "url", "note"),
         },
         info={"data": str(data_folder() or ""), "cache": str(cache_folder())},
         printed=["name", *PARTS, "state", "folder"],
@@ -268,8 +224,7 @@ def list_datasets(as_json: Annotated[bool, Json] = False) -> None:
     emit(table.to_json(), str(table), as_json)
 
 
-@datasets.command("path", short_help="Print the folder of a dataset.", cls=Command)
-def path(name: Name, as_json: Annotated[bool, Json] = False) -> None:
+def path(name: Name, as_json: AsJson = False) -> None:
     """Print the folder with the train, valid and test files of a dataset."""
     from focuse.data.datasets import path
 
@@ -277,14 +232,106 @@ def path(name: Name, as_json: Annotated[bool, Json] = False) -> None:
     emit({"name": name, "folder": folder}, folder, as_json)
 
 
-@datasets.command("fetch", short_help="Download a dataset.", cls=Command)
 def fetch(
     name: Name,
-    force: Annotated[bool, option("Download again and replace the copy in the cache.", flag="--force")] = False,
-    as_json: Annotated[bool, Json] = False,
+    force: Annotated[bool, option("Download again and replace the copy in the cache.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check a dataset that is found, or download it into the cache."""
     from focuse.data.datasets import fetch
 
     folder = str(fetch(name, force, progress=sys.stderr.isatty()))
     emit({"name": name, "folder": folder}, folder, as_json)
+
+
+# ---- focuse rules ---------------------------------------------------------------------------------------------------
+
+# As in focuse.rules (a test compares), which would load pyarrow for every command.
+MINIMUM, MOST_GROUNDINGS = 0.5, 1_000_000
+SUPPORT, CONFIDENCE, MOST_PATHS = 10, 0.5, 20_000_000
+SHAPES = ("symmetry", "inverse", "transitivity", "composition")
+WeightScaling = Annotated[
+    str | None, option(f"Bring weights into [0, 1]: {', '.join(SETTINGS['weight_scaling'].choices)}.", "Input")
+]
+
+
+def ground(
+    graph: Annotated[str, GraphFile],
+    rules: Annotated[Path, typer.Argument(help="A file of rules, one per line.")],
+    layout: Layout,
+    out: Annotated[Path | None, option("Write the inferred triples here.", "Output")] = None,
+    minimum: Annotated[float, option("Least truth of a rule's body.")] = MINIMUM,
+    limit: Annotated[int, option("Most groundings that a rule may have.")] = MOST_GROUNDINGS,
+    weight_scaling: WeightScaling = None,
+    keep_known: Annotated[bool, option("Write triples that the graph has, too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ground rules over a graph with confidences in [0, 1], and write the unseen triples that they infer."""
+    from focuse.results import ResultTable
+    from focuse.rules import grounding
+    from focuse.rules.grammar import read_rules
+    from focuse.storage.atomic import refuse_overwrite
+
+    if out is not None:
+        refuse_overwrite(out, graph, rules)
+    wanted, train = read_rules(rules), layout.read(graph)
+    found = grounding.ground(train, wanted, minimum=minimum, limit=limit, weight_scaling=weight_scaling)
+    inferred = grounding.collect(train, found, keep_known)
+    _note([one.note for one in found if one.note])
+    if out is not None:
+        if not len(inferred):
+            raise FocuseError(f"{out}: nothing to write, the graph has every inferred triple; --keep-known writes them")
+        inferred.write(out)
+    table = ResultTable(
+        {
+            "rule": [str(one.rule) for one in found],
+            "line": [one.rule.line for one in found],
+            "groundings": [len(one) for one in found],
+            **_columns(found, "triples", "new", prefix="num_"),
+            **_columns(found, "hit_ratio", "mean_confidence", "distance", "minimum", "capped"),
+        },
+        printed=["rule", "groundings", "triples", "new", "hit_ratio", "mean_confidence", "distance"],
+    )
+    written = None if out is None else str(out)
+    data = {"graph": train.source, "rules": table.to_dicts(), "inferred": len(inferred), "out": written}
+    text = f"{table}\n\n{counted(len(inferred), 'inferred triples')}{f' written to {out}' if out else ''}"
+    emit(data, text, as_json)
+
+
+def mine(
+    graph: Annotated[str, GraphFile],
+    layout: Layout,
+    out: Annotated[Path | None, option("Write the rules to this file.", "Output")] = None,
+    support: Annotated[int, option("Least pairs that confirm a rule.")] = SUPPORT,
+    confidence: Annotated[float, option("Least share of pairs that do.")] = CONFIDENCE,
+    shape: Annotated[list[str] | None, option(f"Only this shape, may be repeated: {', '.join(SHAPES)}.")] = None,
+    top: Annotated[int, option("Most rules to show.")] = 20,
+    limit: Annotated[int, option("Most paths of two edges to walk.")] = MOST_PATHS,
+    weight_scaling: WeightScaling = None,
+    as_json: AsJson = False,
+) -> None:
+    """Propose rules that hold in a graph: symmetric and inverse relations, transitivity, compositions."""
+    from focuse.results import ResultTable
+    from focuse.rules import mining
+
+    train = layout.read(graph)
+    found = mining.mine(
+        train, shapes=shape or mining.SHAPES, minimum_support=support, minimum_confidence=confidence, limit=limit,
+        weight_scaling=weight_scaling,
+    )  # fmt: skip
+    _note(found.notes)
+    if out is not None:
+        found.write(out)
+    best = found.rules[: max(top, 0)]
+    names = ("shape", "support", "pairs", "confidence", "soft_confidence")
+    table = ResultTable({"rule": [str(one.rule) for one in best], **_columns(best, *names)})
+    written = None if out is None else str(out)
+    data = {"graph": train.source, "found": len(found), "rules": table.to_dicts(), "notes": found.notes, "out": written}
+    more = f", the best {len(best):,} shown" if len(best) < len(found) else ""
+    text = f"{table}\n\n{counted(len(found), 'rules')}{more}{f', all written to {out}' if out else ''}"
+    emit(data, text if len(found) else "no rules hold so often; lower --support or --confidence", as_json)
+
+
+def _note(notes: Iterable[str]) -> None:
+    for note in notes:
+        typer.echo(escape_terminal_codes(f"note: {note}"), err=True)

@@ -11,17 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from focuse.config import GROUPS, SETTINGS, Setting
+from focuse.config import GROUPS, SETTINGS
 
 if TYPE_CHECKING:
     from focuse.data.graph import Graph
 
 
-PANELS = ("Input", "Search", *GROUPS)
+PANELS = (None, "Input", "Search", *GROUPS)
 
 
 def completed(choices: Sequence[str]) -> Callable[[str], list[str]] | None:
@@ -33,134 +33,102 @@ def completed(choices: Sequence[str]) -> Callable[[str], list[str]] | None:
     return complete if choices else None
 
 
-def option(help: str, panel: str | None = None, choices: Sequence[str] = (), flag: str | None = None) -> Any:
+def option(help: str, panel: str | None = None, choices: Sequence[str] = (), names: str | None = None) -> Any:
     """Return an option whose value can be completed; its panel is the heading in the help of the command.
 
-    `flag` is the name of an option without a value, such as '--quiet'.
+    `names` are those of the option, such as '--freeze/--warm', by default the name of the parameter.
     """
-    names = () if flag is None else (flag,)
-    return typer.Option(*names, help=help, rich_help_panel=panel, autocompletion=completed(choices))
+    declared = () if names is None else (names,)
+    return typer.Option(*declared, help=help, rich_help_panel=panel, autocompletion=completed(choices))
 
 
-RunFolder = typer.Argument(help="Folder of a run, written by 'focuse train --out'.")
-Out = option("Write all rows to this file (.tsv, .csv, .parquet or .json).", "Output")
-LinksOut = option("Write all rows to this file (.tsv, .csv, .parquet, .json; RDF: .ttl, .nt, .nq, .trig).", "Output")
+def setting_option(name: str) -> Any:
+    """Return the option of a setting."""
+    declared = SETTINGS[name]
+    choices = f" One of {', '.join(declared.choices)}." if declared.choices else ""
+    text = f"{declared.help}{choices} Default: {declared.default_text}."
+    return option(text, declared.group, declared.choices or declared.examples)
+
+
 GraphFile = typer.Argument(
     help="Edges: head, relation, tail and weight, as TSV, CSV (also .gz, .zst), Parquet, RDF, GraphML or database."
 )
+RunFolder = Annotated[Path, typer.Argument(help="Folder of a run, written by 'focuse train --out'.")]
+TestFile = Annotated[str | None, typer.Argument(help="Test triples. Default: the run's own.")]
+Out = Annotated[Path | None, option("Write all rows to this file (.tsv, .csv, .parquet or .json).", "Output")]
+LinksOut = Annotated[
+    Path | None, option("Write all rows here (.tsv, .csv, .parquet, .json; RDF: .ttl, .nt …).", "Output")
+]
 Valid = Annotated[str | None, option("Validation triples. Default: a fraction of the graph.", "Input")]
 Test = Annotated[str | None, option("Test triples. Default: a fraction of the graph.", "Input")]
 ValidFraction = Annotated[float, option("Fraction of the graph to validate on, without --valid.", "Input")]
 TestFraction = Annotated[float, option("Fraction of the graph to test on, without --valid and --test.", "Input")]
-RelationWeights = Annotated[
-    Path | None, option("File of relations and weights: one weight per relation instead of per edge.", "Input")
-]
-NodeAttributes = Annotated[
-    Path | None, option("Numeric node attributes, for models that use them: entity, attribute, value.", "Input")
-]
-Device = option("Device.", choices=SETTINGS["device"].examples)
-Json = option("Print one JSON object instead of text.", "Output", flag="--json")
-Quiet = Annotated[bool, option("Show no progress.", "Output", flag="--quiet")]
+RelationWeights = Annotated[Path | None, option("File of one weight per relation, instead of per edge.", "Input")]
+NodeAttributes = Annotated[Path | None, option("Numeric node attributes: entity, attribute, value.", "Input")]
+Device = Annotated[str, option("Device: auto, cpu or cuda.", choices=SETTINGS["device"].examples)]
+AsJson = Annotated[bool, option("Print one JSON object instead of text.", "Output", names="--json")]
+Quiet = Annotated[bool, option("Show no progress.", "Output")]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the input files of a command are read."""
+    """How the input files of a command are read; its fields are options."""
 
-    columns: str | None = None
-    delimiter: str | None = None
-    header: bool | None = None
-    weight_columns: str | None = None
-    sql: str | None = None
+    columns: Annotated[
+        str | None, option("Head, relation, tail and weight columns, by heading or number. Default: detected.", "Input")
+    ] = None
+    weight_columns: Annotated[str | None, option("Several weight columns, by heading or number.", "Input")] = None
+    delimiter: Annotated[str | None, option("Separator of a text file. Default: detected.", "Input")] = None
+    header: Annotated[bool | None, option("Whether the first line is a header. Default: detected.", "Input")] = None
+    sql: Annotated[str | None, option("Query of a database, like 'SELECT * FROM edges'.", "Input")] = None
 
     def read(self, source: str | Path, relation_weights: Path | None = None, **more: Any) -> Graph:
         """Read a graph from a file or a database."""
         from focuse.data.readers import read
 
-        return read(
-            source,
-            columns=self.columns.split(",") if self.columns else None,
-            weights=self.weight_columns.split(",") if self.weight_columns else None,
-            delimiter=self.delimiter,
-            header=self.header,
-            relation_weights=relation_weights,
-            sql=self.sql,
-            **more,
-        )
+        more |= {"delimiter": self.delimiter, "header": self.header, "sql": self.sql}
+        columns, weights = (text.split(",") if text else None for text in (self.columns, self.weight_columns))
+        return read(source, columns=columns, weights=weights, relation_weights=relation_weights, **more)
+
+    def read_given(self, source: str | Path | None) -> Graph | None:
+        """Read a graph if a source is given."""
+        return None if source is None else self.read(source)
 
 
-Sql = Annotated[
-    str | None,
-    option("Query of a database (sqlite:///…, duckdb:///…, postgresql://…), like 'SELECT * FROM edges'.", "Input"),
-]
-LAYOUT_OPTIONS: dict[str, Any] = {
-    "columns": Annotated[
-        str | None,
-        option("Columns by heading or number: head,relation,tail[,weight]. Default: detected.", "Input"),
-    ],
-    "weight_columns": Annotated[
-        str | None, option("Several weight columns, by heading or number from 1; values may be missing.", "Input")
-    ],
-    "delimiter": Annotated[str | None, option("Separator of a text file. Default: detected.", "Input")],
-    "header": Annotated[bool | None, option("Whether the first line is a header. Default: detected.", "Input")],
-    "sql": Sql,
-}
-
-
-def setting_option(declared: Setting) -> Any:
-    """Return the annotation of the option of a setting."""
+def with_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a command for Typer: `layout: Layout` and `**settings` become options, and False becomes a plain flag."""
+    options: dict[str, tuple[Any, Any]] = {}
+    layout = get_type_hints(Layout, include_extras=True)
     kinds: dict[str, Any] = {"int": int, "float": float, "bool": bool}
-    choices = f" One of {', '.join(declared.choices)}." if declared.choices else ""
-    text = f"{declared.help}{choices} Default: {declared.default_text}."
-    return Annotated[
-        kinds.get(declared.type, str) | None, option(text, declared.group, declared.choices or declared.examples)
+    for each in inspect.signature(function, eval_str=True).parameters.values():
+        if each.annotation is Layout:
+            options |= {name: (annotation, None) for name, annotation in layout.items()}
+        elif each.kind is inspect.Parameter.VAR_KEYWORD:
+            for name, setting in SETTINGS.items():
+                options[name] = Annotated[kinds.get(setting.type, str) | None, setting_option(name)], None
+        else:
+            if each.default is False:  # without an option for the opposite, such as --no-json
+                [declared] = each.annotation.__metadata__
+                if declared.default is ...:  # Typer takes a default in an annotation for the option's name
+                    declared.default = f"--{each.name.replace('_', '-')}"
+            options[each.name] = each.annotation, each.default
+
+    @wraps(function)
+    def command(**values: Any) -> None:
+        if "columns" in options:
+            values["layout"] = Layout(**{name: values.pop(name) for name in layout})
+        function(**values)
+
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in sorted(options.items(), key=_panel)
     ]
-
-
-def with_options(settings: Sequence[str] = tuple(SETTINGS)) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Expand `layout: Layout` and `**settings` of a command to options; `settings` are the names of the latter."""
-
-    def expand(function: Callable[..., None]) -> Callable[..., None]:
-        options: dict[str, tuple[Any, Any]] = {}
-        for each in inspect.signature(function, eval_str=True).parameters.values():
-            if each.annotation is Layout:
-                options |= {name: (annotation, None) for name, annotation in LAYOUT_OPTIONS.items()}
-            elif each.kind is inspect.Parameter.VAR_KEYWORD:
-                options |= {name: (setting_option(SETTINGS[name]), None) for name in settings}
-            else:
-                options[each.name] = each.annotation, each.default
-
-        @wraps(function)
-        def command(**values: Any) -> None:
-            if "columns" in options:
-                values["layout"] = Layout(**{name: values.pop(name) for name in LAYOUT_OPTIONS})
-            function(**values)
-
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        parameters = [
-            inspect.Parameter(name, keyword, default=default, annotation=annotation)
-            for name, (annotation, default) in sorted(options.items(), key=_panel)
-        ]
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {each.name: each.annotation for each in parameters}
-        return command
-
-    return expand
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command
 
 
 def _panel(item: tuple[str, tuple[Any, Any]]) -> int:
     """Return the position of an option's panel in the help; arguments come first."""
-    (declared, *_) = getattr(item[1][0], "__metadata__", (None,))
-    panel = getattr(declared, "rich_help_panel", None)
-    return PANELS.index(panel) if panel in PANELS else -1
-
-
-def shown(source: str) -> str:
-    """Return a graph as the user named it, without a password."""
-    from focuse.data.readers import is_url
-
-    if not is_url(source):
-        return source
-    from focuse.integrations.sql import parse_url
-
-    return parse_url(source).shown
+    [declared] = getattr(item[1][0], "__metadata__", [None])
+    return PANELS.index(getattr(declared, "rich_help_panel", None))

@@ -9,10 +9,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from focuse.errors import TERMINAL_CODES, counted, escape_terminal_codes
 
@@ -20,39 +19,8 @@ if TYPE_CHECKING:
     from focuse.api import Run
     from focuse.results import ResultTable
 
-# Rich formats help on a terminal; elsewhere, help is plain text, which also starts faster.
-MARKUP: Any = "rich" if sys.stdout is not None and sys.stdout.isatty() else None
 ROWS_WITH_OUT = 10  # printed rows of a table that is written to a file
 LARGE_GRAPH = 20_000  # training edges from which fitting takes so long that it is announced, also into a file
-
-
-class Command(TyperCommand):
-    """A command whose plain help lists its options under the headings of their panels."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        panels: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
-            if record is not None:
-                panels.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(record)
-        for name, records in panels.items():
-            with formatter.section(name):
-                formatter.write_dl(records)
-
-
-class Group(TyperGroup):
-    """A group of commands whose plain help lists them under the headings of their panels."""
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        panels: dict[str, list[tuple[str, str]]] = {}
-        for name in self.list_commands(ctx):
-            command: Any = self.get_command(ctx, name)
-            text = command.get_short_help_str(formatter.width)
-            panels.setdefault(command.rich_help_panel or "Commands", []).append((name, text))
-        for name, rows in panels.items():
-            with formatter.section(name):
-                formatter.write_dl(rows, col_max=20)
 
 
 def emit(data: dict[str, Any], text: str, as_json: bool) -> None:
@@ -66,14 +34,19 @@ def emit(data: dict[str, Any], text: str, as_json: bool) -> None:
 
 
 def show(table: ResultTable, out: Path | None, as_json: bool, rows: str, summary: ResultTable | None = None) -> None:
-    """Print a table, or its `summary`; with `out`, write all rows to a file and print the first ones only."""
+    """Print a table, or its `summary`; with `out`, write all rows to a file and print the first ones only.
+
+    After a Ctrl-C, the table has the answers so far, and the exit code is 130.
+    """
     printed = table if summary is None else summary
     if out is None:
         emit(table.to_json() if as_json else {}, str(printed), as_json)
-        return
-    table.write(out)
-    data = {"out": str(out), "written": len(table), **table.info_to_json()}
-    emit(data, f"{printed.to_text(ROWS_WITH_OUT)}\n{counted(len(table), rows)} written to {out}", as_json)
+    else:
+        table.write(out)
+        data = {"out": str(out), "written": len(table), **table.info_to_json()}
+        emit(data, f"{printed.to_text(ROWS_WITH_OUT)}\n{counted(len(table), rows)} written to {out}", as_json)
+    if table.info.get("stopped"):
+        raise typer.Exit(130)
 
 
 def check_out(out: Path | None, links: bool = False, inputs: Sequence[str | Path | None] = ()) -> None:
@@ -119,20 +92,12 @@ def is_main_process() -> bool:
 
 
 def warn(text: str) -> None:
-    """Print one line to stderr; on a terminal its beginning is red."""
-    name = "\x1b[1;31mfocuse:\x1b[0m" if in_color(sys.stderr) else "focuse:"
-    print(f"{name} {escape_terminal_codes(text)}", file=sys.stderr)
+    """Print one line to stderr; on a terminal with colors its beginning is red."""
+    from rich.console import Console
+    from rich.text import Text
 
-
-def in_color(stream: TextIO) -> bool:
-    """Return whether to print colors: on terminals that support them, unless NO_COLOR or FORCE_COLOR is set."""
-    if os.environ.get("NO_COLOR"):
-        return False
-    if os.environ.get("FORCE_COLOR"):
-        return True
-    # Old consoles of Windows print the codes; its Terminal sets this variable.
-    able = os.environ.get("TERM") != "dumb" and (sys.platform != "win32" or "WT_SESSION" in os.environ)
-    return able and stream.isatty()
+    line = Text.assemble(("focuse:", "bold red"), " ", escape_terminal_codes(text))
+    Console(stderr=True, soft_wrap=True, highlight=False).print(line)
 
 
 def print_any_character() -> None:

@@ -1,33 +1,328 @@
-"""Commands that make something of a finished run: a page, an explorer, files for other tools, or a larger run."""
+"""Commands on a run: evaluate and ask it, and make a page, an explorer, files for other tools or a larger run of it."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from focuse.cli.options import Json, Layout, Sql
-from focuse.cli.output import emit
+from focuse.cli.options import AsJson, Device, Layout, LinksOut, NodeAttributes, Out, Quiet, RunFolder, TestFile, option
+from focuse.cli.output import check_out, emit, opened, show
 from focuse.errors import FocuseError, counted
 
-# ---- focuse report: an HTML report on a run --------------------------------------------------------------------------
+
+def evaluate(
+    run: RunFolder,
+    layout: Layout,
+    test: TestFile = None,
+    ties: Annotated[str, option("Rank among equal scores: worst, mean or best.")] = "worst",
+    protocol: Annotated[str, option("per-side: a list per side; combined: one list of both sides.")] = "per-side",
+    unfiltered: Annotated[bool, option("Unfiltered ranks: keep known triples among the candidates.")] = False,
+    sample_candidates: Annotated[
+        int | None, option("Rank against this many sampled entities per side. Default: all; 500 for slow models.")
+    ] = None,
+    weights: Annotated[bool, option("Evaluate predicted weights instead of ranks.")] = False,
+    probabilities: Annotated[bool, option("Evaluate the probability of a link instead of ranks.")] = False,
+    coverage: Annotated[float | None, option("With --weights: nominal coverage of intervals. Default: 0.9.")] = None,
+    negatives_file: Annotated[
+        str | None, option("With --weights or --probabilities: triples of weight 0. Default: random, as many as TEST.")
+    ] = None,
+    ndcg_queries: Annotated[
+        str | None, option("With --weights: triples of the queries of nDCG. Default: TEST's, with all known tails.")
+    ] = None,
+    strong_above: Annotated[float | None, option("With --weights: a triple above it is strong. Default: 0.85.")] = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Rank every test triple against all entities, on both sides.
+
+    Prints MR, MRR and Hits@k of all triples, of the top and the bottom decile by weight, and their weighted mean; ΔMRR
+    is top minus bottom, ΔM the distance of their median scores.
+
+    With --weights: errors of predicted weights by protocol next to baselines, coverage of intervals, calibration,
+    classification of strong triples, nDCG. With --probabilities: Brier score and calibration error of the probability
+    of a link, before and after calibration.
+    """
+    ranking: Any = {"ties": ties, "protocol": protocol, "filtered": not unfiltered}
+    ranking["sample_candidates"] = sample_candidates
+    chosen: Any = {"strong_above": strong_above, "coverage": coverage}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    if weights and probabilities:
+        raise FocuseError("give one of --weights and --probabilities")
+    if not weights and (chosen or ndcg_queries is not None):
+        raise FocuseError("--ndcg-queries, --strong-above and --coverage require --weights")
+    if not (weights or probabilities) and negatives_file is not None:
+        raise FocuseError("--negatives-file requires --weights or --probabilities")
+    if (weights or probabilities) and list(ranking.values()) != ["worst", "per-side", True, None]:
+        raise FocuseError("--ties, --protocol, --unfiltered and --sample-candidates only apply to ranks")
+    graph, negatives, queries = map(layout.read_given, (test, negatives_file, ndcg_queries))
+    loaded = opened(run, device)
+    found: Any
+    if probabilities:
+        found = loaded.evaluate_probabilities(graph, negatives=negatives)
+    elif weights:
+        found = loaded.evaluate_weights(graph, negatives=negatives, ndcg_queries=queries, **chosen)
+    else:
+        found = loaded.evaluate(graph, **ranking)
+    data, texts = found.to_dict(), [str(found)]
+    if weights and loaded.splits.merger is not None:
+        by_column = loaded.evaluate_weight_columns(graph)
+        data["columns"] = {name: one.to_dict() for name, one in by_column.items()}
+        texts += [f"column {name}\n\n{one}" for name, one in by_column.items()]
+    emit(data, "\n\n".join(texts), as_json)
+
+
+def predict(
+    run: RunFolder,
+    head: Annotated[str | None, option("Name of the head.")] = None,
+    relation: Annotated[str | None, option("Name of the relation.")] = None,
+    tail: Annotated[str | None, option("Name of the tail.")] = None,
+    queries: Annotated[Path | None, option("File of head, relation, tail; one of them is '?' or empty.")] = None,
+    top: Annotated[int, option("Number of completions per query.")] = 10,
+    new_only: Annotated[bool, option("Leave out known triples.")] = False,
+    candidates_file: Annotated[Path | None, option("File of the entities to rank, one per line. Default: all.")] = None,
+    scores_only: Annotated[bool, option("Predict no weights and probabilities; much faster.")] = False,
+    out: LinksOut = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Rank the tails, heads or relations that complete a triple; known triples are marked.
+
+    Give two of --head, --relation and --tail; the third is ranked. If all three are given, the triple gets its rank
+    among the tails. --queries completes all triples of a file.
+    """
+    from focuse.inference.candidates import listed_names
+
+    check_out(out, links=True, inputs=(queries, candidates_file))
+    if queries is not None and (head, relation, tail) != (None, None, None):
+        raise FocuseError("--queries completes the triples of a file; leave --head, --relation and --tail out")
+    candidates, loaded, weights = listed_names(None, candidates_file), opened(run, device), not scores_only
+    if queries is None:
+        found = loaded.predict(head, relation, tail, top, new_only, candidates=candidates, weights=weights)
+    else:
+        found = loaded.predict_batch(queries, top, new_only, candidates=candidates, weights=weights, progress=True)
+    show(found, out, as_json, "predictions")
+
+
+def discover(
+    run: RunFolder,
+    head: Annotated[list[str] | None, option("Search links of this head; may be repeated.")] = None,
+    relation: Annotated[list[str] | None, option("Search this relation; may be repeated.")] = None,
+    tail: Annotated[list[str] | None, option("Search links to this tail; may be repeated.")] = None,
+    heads_from: Annotated[Path | None, option("File with one head per line.")] = None,
+    relations_from: Annotated[Path | None, option("File with one relation per line.")] = None,
+    tails_from: Annotated[Path | None, option("File with one tail per line.")] = None,
+    types_file: Annotated[Path | None, option("Lines of entity, tab, type. Default: the text before ':'.")] = None,
+    type_: Annotated[list[str] | None, option("Type of heads and tails; may be repeated.", names="--type")] = None,
+    head_type: Annotated[list[str] | None, option("Search heads of this type; may be repeated.")] = None,
+    tail_type: Annotated[list[str] | None, option("Search tails of this type; may be repeated.")] = None,
+    top: Annotated[int, option("Number of links.")] = 100,
+    min_probability: Annotated[float, option("Leave out links with a lower probability.")] = 0.0,
+    max_per_relation: Annotated[int | None, option("Largest number of links per relation.")] = None,
+    max_per_head: Annotated[int | None, option("Largest number of links per head.")] = None,
+    any_type: Annotated[bool, option("Search entities on all sides, not only on those where train has them.")] = False,
+    strategy: Annotated[str, option("Links: exhaustive, neighborhood, popular, rare or sampled.")] = "exhaustive",
+    sample_size: Annotated[int, option("Entities per relation and side for popular, rare and sampled.")] = 1000,
+    seed: Annotated[int, option("Random seed of --strategy sampled.")] = 0,
+    rerank: Annotated[int | None, option("Best links per relation to order by probability. Default: 2000.")] = None,
+    max_scores: Annotated[float, option("Refuse to score more links.")] = 2e10,
+    base_rate: Annotated[float | None, option("Fraction of true links among all. Default: estimated.")] = None,
+    weight_column: Annotated[str | None, option("Predict the weights of this weight column.")] = None,
+    out: LinksOut = None,
+    quiet: Quiet = False,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Find the most probable missing links, with their expected weights and 90 % intervals.
+
+    All links are scored; the best of each relation are then ordered by probability. Ctrl-C stops the search and shows
+    the best links so far.
+    """
+    from focuse.inference.candidates import listed_names
+
+    check_out(out, links=True, inputs=(heads_from, relations_from, tails_from, types_file))
+    found = opened(run, device).discover(
+        listed_names(head, heads_from), listed_names(relation, relations_from), listed_names(tail, tails_from), top,
+        min_probability=min_probability, max_per_relation=max_per_relation, max_per_head=max_per_head,
+        types=types_file, head_types=[*(type_ or ()), *(head_type or ())] or None,
+        tail_types=[*(type_ or ()), *(tail_type or ())] or None, any_type=any_type, strategy=strategy,
+        sample_size=sample_size, seed=seed, rerank=rerank, max_scores=max_scores, base_rate=base_rate,
+        weight_column=weight_column, progress=not quiet,
+    )  # fmt: skip
+    show(found, out, as_json, "links")
+
+
+def explain(
+    run: RunFolder,
+    head: Annotated[str, option("Name of the head.")],
+    relation: Annotated[str, option("Name of the relation.")],
+    tail: Annotated[str, option("Name of the tail.")],
+    top: Annotated[int, option("Number of triples and rules of each kind.")] = 5,
+    rules: Annotated[Path | None, option("A file of rules. Default: mine rules from train.")] = None,
+    out: Annotated[Path | None, option("Write the explanation as an HTML page (.html).", "Output")] = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Explain the score of a triple: known triples that support or oppose it, similar triples, and rules.
+
+    The change of a triple estimates how the score would change if that triple had not been in train.
+    """
+    from focuse.report.page import check_page_path, write_explanation
+
+    if out is not None:
+        check_page_path(out)
+    found = opened(run, device).explain(head, relation, tail, top, rules=rules)
+    if out is not None:
+        write_explanation(found, out)
+    written = {} if out is None else {"out": str(out)}
+    emit(found.to_dict() | written, str(found) + (f"\n\nwritten to {out}" if out else ""), as_json)
+
+
+def predict_weights(
+    run: RunFolder,
+    triples: Annotated[str, typer.Argument(help="Triples, with or without weights.")],
+    layout: Layout,
+    coverage: Annotated[float, option("Probability with which an interval contains the weight.")] = 0.9,
+    weight_column: Annotated[str | None, option("One of the run's weight columns. Default: all merged.")] = None,
+    out: LinksOut = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Predict the weight of each triple if it is true, with an interval, and the probability that it is true.
+
+    The first prediction fits an estimator (about a minute for 200,000 edges), which is stored in the run folder.
+    """
+    check_out(out, links=True, inputs=(triples,))
+    graph = layout.read(triples)
+    found = opened(run, device).predict_weights(graph, coverage=coverage, column=weight_column)
+    show(found, out, as_json, "triples")
+
+
+def calibrate(
+    run: RunFolder,
+    method: Annotated[
+        str | None, option("isotonic or platt. Default: isotonic; platt for probabilities with few triples.")
+    ] = None,
+    negatives_file: Annotated[Path | None, option("Triples known to be false. Default: random negatives.")] = None,
+    base_rate: Annotated[float, option("Expected fraction of true triples among those to predict.")] = 0.5,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Fit maps from scores to weights and to probabilities on validation, one curve per relation, and store them.
+
+    'focuse predict' fits isotonic maps when it first needs them; this command is for another method, for your own
+    negatives, or for another base rate.
+    """
+    from focuse.inference.fitted import CALIBRATION_FILE
+
+    loaded = opened(run, device)
+    made = loaded.calibrate(method, negatives=negatives_file, base_rate=base_rate)
+    probability = loaded.weight_predictor(full=True).probability
+    data = {
+        "run": str(run),
+        "method": made.method,
+        "validation_rows": len(loaded.splits.valid),
+        "calibration_rows": len(loaded.weight_predictor().parts.calibration),
+        "base_rate": base_rate,
+        "probability_method": None if probability is None else probability.method,
+        "negatives": None if probability is None else probability.negatives,
+        "relations": len(loaded.graph.relations),
+        "relations_with_own_curve": int((made.given_true.arrays["trust"] > 0).sum()),
+        "stored": loaded.fitted.calibration_stored,
+    }
+    text = (
+        f"{made.method} on {data['calibration_rows']:,} of {data['validation_rows']:,} validation triples, "
+        f"{data['relations_with_own_curve']} of {data['relations']} relations with a curve of their own; "
+    )
+    stored, not_stored = f"stored in {run / CALIBRATION_FILE}", "not stored: the run is unfinished or cannot be written"
+    text += stored if data["stored"] else not_stored
+    if probability is not None:
+        false = "random negatives" if negatives_file is None else probability.negatives
+        text += f"\nprobabilities: {probability.method} with {false}, for a base rate of {base_rate:g}"
+    emit(data, text, as_json)
+
+
+def similar(
+    run: RunFolder,
+    entity: Annotated[list[str], typer.Argument(help="Names of one or several entities.")],
+    top: Annotated[int, option("Number of similar entities of each.")] = 10,
+    mean: Annotated[bool, option("Entities similar to the mean of all given ones.")] = False,
+    pairwise: Annotated[bool, option("Compare the given entities with each other.")] = False,
+    metric: Annotated[str, option("cosine, or euclidean (minus the distance).")] = "cosine",
+    out: Out = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Find the entities whose embeddings are most similar to those of given entities."""
+    check_out(out)
+    found = opened(run, device).similar(entity, top, metric=metric, mean=mean, pairwise=pairwise)
+    show(found, out, as_json, "similar entities")
+
+
+def duplicates(
+    run: RunFolder,
+    min_similarity: Annotated[float | None, option("Smallest cosine. Default: far above random pairs.")] = None,
+    min_overlap: Annotated[float | None, option("Smallest overlap of edges. Default: far above random pairs.")] = None,
+    top: Annotated[int, option("Largest number of pairs.")] = 100,
+    compare_names: Annotated[bool, option("Compare the names, too.")] = False,
+    out: Out = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Find pairs of entities with nearly equal embeddings and nearly the same edges."""
+    check_out(out)
+    found = opened(run, device).duplicates(min_similarity, min_overlap, top, compare_names=compare_names)
+    show(found, out, as_json, "pairs")
+
+
+def clusters(
+    run: RunFolder,
+    n_clusters: Annotated[int | None, option("Number of clusters. Default: that of the best silhouette.")] = None,
+    method: Annotated[str, option("kmeans or hdbscan.")] = "kmeans",
+    min_cluster_size: Annotated[int, option("Smallest cluster of hdbscan.")] = 5,
+    seed: Annotated[int, option("Random seed of kmeans.")] = 0,
+    out: Out = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Cluster entities by their embeddings; show central entities and typical edges of each cluster.
+
+    --out writes the cluster of each entity.
+    """
+    check_out(out)
+    found = opened(run, device).clusters(n_clusters, method=method, min_cluster_size=min_cluster_size, seed=seed)
+    show(found, out, as_json, "entities", summary=found.summary)
+
+
+def analogies(
+    run: RunFolder,
+    a: Annotated[str, typer.Argument(help="An entity.")],
+    b: Annotated[str, typer.Argument(help="An entity that is linked to A.")],
+    c: Annotated[str, typer.Argument(help="An entity like A.")],
+    top: Annotated[int, option("Number of answers.")] = 10,
+    method: Annotated[str, option("relations (those from A to B), or offset (nearest to B − A + C).")] = "relations",
+    new_only: Annotated[bool, option("Leave out answers whose link is known.")] = False,
+    out: Out = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Complete an analogy: A is to B as C is to what?"""
+    check_out(out)
+    found = opened(run, device).analogies(a, b, c, top, method=method, new_only=new_only)
+    show(found, out, as_json, "answers")
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="Folder that 'focuse train --out' made.")],
-    test: Annotated[str | None, typer.Argument(help="Test triples [default: the run's own].")] = None,
-    out: Annotated[Path | None, typer.Option(help="HTML file to write [default: RUN/report.html].")] = None,
-    columns: Annotated[str | None, typer.Option(help="Columns of TEST to use, by heading or counted from 1.")] = None,
-    delimiter: Annotated[str | None, typer.Option(help="Separator of TEST.")] = None,
-    header: Annotated[
-        bool | None, typer.Option("--header/--no-header", help="Whether the first line of TEST is a header.")
-    ] = None,
-    projection: Annotated[str, typer.Option(help="Projection of the entity map: tsne, umap, pca or none.")] = "tsne",
-    sql: Sql = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    as_json: Annotated[bool, Json] = False,
+    run: RunFolder,
+    layout: Layout,
+    test: TestFile = None,
+    out: Annotated[Path | None, option("HTML file to write. Default: RUN/report.html.", "Output")] = None,
+    projection: Annotated[str, option("Projection of the entity map: tsne, umap, pca or none.")] = "tsne",
+    device: Device = "auto",
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a self-contained HTML report on a run: data, training, evaluation, predicted links and an entity map.
 
@@ -36,33 +331,24 @@ def report(
     """
     from focuse.api import load
 
-    graph = None if test is None else Layout(columns, delimiter, header, sql=sql).read(test)
-    target = run / "report.html" if out is None else out
-    page = load(run, device).report(target, graph, projection, progress=not quiet)
+    page = load(run, device).report(out or run / "report.html", layout.read_given(test), projection, progress=not quiet)
     emit({"report": str(page)}, f"report: {page}", as_json)
 
 
-# ---- focuse serve: explore a run in a browser ------------------------------------------------------------------------
-
-
 def serve(
-    run: Annotated[Path, typer.Argument(help="Folder that 'focuse train --out' made.")],
-    compare: Annotated[Path | None, typer.Option(help="Second run to compare with.")] = None,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; other than loopback, it is open to everyone.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    timeout: Annotated[float, typer.Option(help="Seconds for one answer, including the time in the queue.")] = 60.0,
-    as_json: Annotated[bool, Json] = False,
+    run: RunFolder,
+    compare: Annotated[Path | None, option("Second run to compare with.")] = None,
+    host: Annotated[str, option("Address to listen on; other than loopback, it is open to everyone.")] = "127.0.0.1",
+    port: Annotated[int, option("Port to listen on; 0 takes a free one.")] = 8000,
+    open_page: Annotated[bool, option("Open the page in a browser.", names="--open")] = False,
+    timeout: Annotated[float, option("Seconds for one answer, including the time in the queue.")] = 60.0,
+    device: Device = "auto",
+    as_json: AsJson = False,
 ) -> None:
     """Explore a run in a browser: search entities, their neighborhoods and missing links, and compare two runs.
 
     The page needs no network. Ctrl-C stops the server.
     """
-    import signal
-
     from focuse.explorer.server import is_loopback
     from focuse.explorer.server import serve as start_server
 
@@ -73,79 +359,44 @@ def serve(
         started = {"url": url, "run": str(run), "compare": compare and str(compare), "warning": warning}
         emit(started, f"focuse explorer: {url} (API: {url}docs); Ctrl-C stops it", as_json)
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` stops the server as Ctrl-C does
     start_server(run, compare, host, port, device, open_page, timeout, report)
     typer.echo("focuse: stopped", err=True)
 
 
-# ---- focuse export: embeddings with their names, for other tools -----------------------------------------------------
-
-
 def export(
-    run: Annotated[Path, typer.Argument(help="Folder that 'focuse train --out' made.")],
+    run: RunFolder,
     out: Annotated[
         Path,
-        typer.Option(
-            help="File: .parquet, .csv, .tsv, .vec (word2vec), .npz, .safetensors, .pt; or a folder (projector)."
-        ),
+        option("File: .parquet, .csv, .tsv, .vec (word2vec), .npz, .safetensors, .pt; or a folder (projector)."),
     ],
     format: Annotated[
         str | None,
-        typer.Option(
-            help="parquet, csv, tsv, word2vec, projector, numpy, safetensors or pyg [default: by the suffix of --out]."
-        ),
+        option("parquet, csv, tsv, word2vec, projector, numpy, safetensors or pyg. Default: by the suffix of --out."),
     ] = None,
-    what: Annotated[str, typer.Option(help="entities, relations or both.")] = "entities",
-    as_json: Annotated[bool, Json] = False,
+    what: Annotated[str, option("entities, relations or both.")] = "entities",
+    as_json: AsJson = False,
 ) -> None:
     """Write the embeddings of a run with their names: Parquet, CSV, TSV, word2vec, a folder for TensorBoard's
     projector, NumPy, safetensors or tensors for PyTorch Geometric.
     """
-    from focuse.api import load
-    from focuse.integrations.export import check_export
-    from focuse.models.base import components_of
-
-    format = check_export(out, format, what)
-    loaded = load(run, "cpu")
-    files = [str(path) for path in loaded.export(out, format, what)]
-    data = {
-        "format": format,
-        "what": "both" if format == "pyg" else what,
-        "files": files,
-        "entities": list(loaded.scorer.encoded_tables()["entity"].shape),
-        "relations": list(loaded.scorer.relation_table().shape),
-        "components": components_of(loaded.scorer.model)[0],
-    }
-    emit(data, "\n".join(f"written: {path}" for path in files), as_json)
-
-
-# ---- focuse extend: more edges for a run, new names among them, without starting over --------------------------------
+    files = [str(path) for path in opened(run, "cpu").export(out, format, what)]
+    emit({"files": files}, "\n".join(f"written: {path}" for path in files), as_json)
 
 
 def extend(
-    run: Annotated[Path, typer.Argument(help="Folder that 'focuse train --out' made.")],
-    edges: Annotated[Path | None, typer.Argument(metavar="NEW_EDGES", help="Edges to add.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write the new run to.")] = None,
-    freeze: Annotated[bool, typer.Option("--freeze/--warm", help="Only new rows learn, or all rows train on.")] = True,
-    epochs: Annotated[
-        int | None,
-        typer.Option(help="Looks at new edges [default: 50], or --warm's epochs [default: a fifth]."),
-    ] = None,
-    remove: Annotated[Path | None, typer.Option(help="Triples that are facts no longer.")] = None,
-    duplicates: Annotated[
-        str, typer.Option(help="What a triple of train weighs that comes again: last, max, mean or keep (both rows).")
-    ] = "last",
-    valid_fraction: Annotated[float, typer.Option(help="Share of the new edges to hold out for validation.")] = 0.0,
-    test_fraction: Annotated[float, typer.Option(help="Share of the new edges to hold out for test.")] = 0.0,
-    node_attributes: Annotated[
-        Path | None, typer.Option(help="Numeric attributes of new entities: entity, attribute, value.")
-    ] = None,
-    columns: Annotated[str | None, typer.Option(help="Columns to use, by heading or counted from 1.")] = None,
-    weight_columns: Annotated[str | None, typer.Option(help="Several columns of weights, by heading or place.")] = None,
-    delimiter: Annotated[str | None, typer.Option(help="Separator of NEW_EDGES.")] = None,
-    header: Annotated[bool | None, typer.Option("--header/--no-header", help="Whether line 1 is one.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    as_json: Annotated[bool, Json] = False,
+    run: RunFolder,
+    layout: Layout,
+    edges: Annotated[str | None, typer.Argument(metavar="[NEW_EDGES]", help="Edges to add.")] = None,
+    out: Annotated[Path | None, option("Folder to write the new run to.", "Output")] = None,
+    freeze: Annotated[bool, option("Only new rows learn, or all rows train on.", names="--freeze/--warm")] = True,
+    epochs: Annotated[int | None, option("Epochs. Default: 50 on new edges; --warm: a fifth of the run's.")] = None,
+    remove: Annotated[str | None, option("Triples that are facts no longer.", "Input")] = None,
+    duplicates: Annotated[str, option("Weight of a triple that comes again: last, max, mean or keep.")] = "last",
+    valid_fraction: Annotated[float, option("Share of the new edges to hold out for validation.", "Input")] = 0.0,
+    test_fraction: Annotated[float, option("Share of the new edges to hold out for test.", "Input")] = 0.0,
+    node_attributes: NodeAttributes = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a new run that knows more: entities and relations that training has never seen get rows from their edges.
 
@@ -153,15 +404,10 @@ def extend(
     train on for a few epochs on old and new edges together. The old run stays as it is.
     """
     from focuse.api import extend as extend_run
-    from focuse.storage.run_folder import RunFolder
 
     if out is None:
         raise FocuseError("extend needs a folder for the new run: focuse extend RUN NEW_EDGES --out NEW_RUN")
-    RunFolder.ensure_new(out)  # before a long file is read
-    RunFolder.open(run)
-    layout = Layout(columns, delimiter, header, weight_columns)
-    given = None if edges is None else layout.read(edges)
-    gone = None if remove is None else layout.read(remove)
+    given, gone = (source and partial(layout.read, source) for source in (edges, remove))
     made = extend_run(
         run, given, out=out, frozen=freeze, epochs=epochs, remove=gone, duplicates=duplicates,
         valid_fraction=valid_fraction, test_fraction=test_fraction, node_attributes=node_attributes, progress=not quiet,

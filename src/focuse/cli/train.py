@@ -1,4 +1,4 @@
-"""`focuse train` and `focuse tune`."""
+"""Commands that train: `focuse train`, `focuse tune` and `focuse demo`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from focuse.cli.options import (
+    AsJson,
     GraphFile,
-    Json,
     Layout,
     NodeAttributes,
     Quiet,
@@ -20,55 +20,38 @@ from focuse.cli.options import (
     Valid,
     ValidFraction,
     option,
-    shown,
-    with_options,
+    setting_option,
 )  # fmt: skip
 from focuse.cli.output import emit, next_line
 from focuse.errors import FocuseError, counted
 
+TRACKERS = ("tensorboard:", "mlflow", "wandb", "none")
 CHANGED_BY_RESUME = {"resume", "epochs", "device", "quiet", "as_json", "callback", "track"}
 
 
-@with_options()
 def train(
     context: typer.Context,
     layout: Layout,
     graph: Annotated[str | None, GraphFile] = None,
     out: Annotated[Path | None, option("Folder to write the run to.", "Output")] = None,
-    resume: Annotated[
-        Path | None, option("Continue this run; only --epochs (raised) and --device may change.", "Output")
-    ] = None,
-    config: Annotated[
-        Path | None, option("TOML file of settings, such as a run's run.toml; options override it.", "Input")
-    ] = None,
+    resume: Annotated[Path | None, option("Run to continue; only --epochs and --device may change.", "Output")] = None,
+    config: Annotated[Path | None, option("TOML of settings, like a run.toml; options override it.", "Input")] = None,
     valid: Valid = None,
     test: Test = None,
     valid_fraction: ValidFraction = 0.1,
     test_fraction: TestFraction = 0.1,
     relation_weights: RelationWeights = None,
-    known_negatives: Annotated[
-        Path | None, option("Triples known to be false: head, relation, tail[, strength of the evidence].", "Input")
-    ] = None,
+    known_negatives: Annotated[Path | None, option("Triples known to be false, with evidence.", "Input")] = None,
     node_attributes: NodeAttributes = None,
-    inferred_triples: Annotated[
-        Path | None, option("Triples inferred by rules with confidences, for confidence models.", "Input")
-    ] = None,
-    rules: Annotated[
-        Path | None, option("Rules to apply to the training triples, for confidence models.", "Input")
-    ] = None,
+    inferred_triples: Annotated[Path | None, option("Inferred triples, for confidence models.", "Input")] = None,
+    rules: Annotated[Path | None, option("Rules to apply to train, for confidence models.", "Input")] = None,
     track: Annotated[
         list[str] | None,
-        option(
-            "Experiment tracker: tensorboard:FOLDER, mlflow[:URI] or wandb[:PROJECT]; may be repeated.",
-            "Output",
-            ("tensorboard:", "mlflow", "wandb", "none"),
-        ),
+        option("tensorboard:FOLDER, mlflow[:URI] or wandb[:PROJECT]; may be repeated.", "Output", TRACKERS),
     ] = None,
-    callback: Annotated[
-        list[str] | None, option("A focuse.Callback as package.module:Class; may be repeated.", "Output")
-    ] = None,
+    callback: Annotated[list[str] | None, option("A focuse.Callback, module:Class; may be repeated.", "Output")] = None,
     quiet: Quiet = False,
-    as_json: Annotated[bool, Json] = False,
+    as_json: AsJson = False,
     **settings: Any,
 ) -> None:
     """Train embeddings of a graph with edge weights and write a run, which can be evaluated and predicts links.
@@ -92,7 +75,7 @@ def train(
             "inferred_triples": inferred_triples,
             "rules": rules,
         }
-        given = _settings(config, given, extra)
+        given = given if config is None else _settings(config, given, extra)
         # Graphs are read when they are needed: of several processes on a machine, one reads them.
         read = [source and partial(layout.read, source, relation_weights) for source in (graph, valid, test)]
         more = {"valid_fraction": valid_fraction, "test_fraction": test_fraction, "track": track or (), **extra}
@@ -133,26 +116,24 @@ def _resume(context: typer.Context, folder: Path, given: dict[str, Any], options
     return api.resume(folder, epochs=given.get("epochs"), device=given.get("device"), **options)
 
 
-def _settings(config: Path | None, given: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
-    """Return the given settings with those of a file, checked before the graph is read."""
-    from focuse.config import Config, merge_settings
+def _settings(path: Path, given: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
+    """Return the given settings with those of a file; what trained its run besides the graph must be given again."""
+    from focuse.config import merge_settings
     from focuse.storage.metadata import read_config, read_toml
-    from focuse.training.preparation import check_node_attributes
 
-    if config is not None:
-        given = merge_settings(read_config(config, given.get("model")), given)
-        sources = read_toml(config).get("sources")
-        sources = sources if isinstance(sources, dict) else {}
-        again = extra["inferred_triples"] or extra["rules"] or given.get("rule_loss_weight") == 0
-        if "inferred" in sources and not again:
-            raise FocuseError(
-                f"{config}: that run was trained with inferred triples; give --inferred-triples or --rules again, or "
-                "--rule-loss-weight 0 to train without them"
-            )
-        taken = "known-negative" in (given.get("negative_weights"), given.get("zero_weights"))
-        if "false" in sources and not (extra["known_negatives"] or taken):
-            raise FocuseError(f"{config}: that run was trained with known negatives; give --known-negatives again")
-    check_node_attributes(Config.from_kwargs(**given), extra["node_attributes"] is not None)
+    given = merge_settings(read_config(path, given.get("model")), given)
+    sources = read_toml(path).get("sources")
+    sources = sources if isinstance(sources, dict) else {}
+    if "inferred" in sources and not (
+        extra["inferred_triples"] or extra["rules"] or given.get("rule_loss_weight") == 0
+    ):
+        raise FocuseError(
+            f"{path}: that run was trained with inferred triples; give --inferred-triples or --rules again, or "
+            "--rule-loss-weight 0 to train without them"
+        )
+    taken = "known-negative" in (given.get("negative_weights"), given.get("zero_weights"))
+    if "false" in sources and not (extra["known_negatives"] or taken):
+        raise FocuseError(f"{path}: that run was trained with known negatives; give --known-negatives again")
     return given
 
 
@@ -190,7 +171,6 @@ def _text(data: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-@with_options(["model", "weight_mode", "seed", "device"])
 def tune(
     graph: Annotated[str, GraphFile],
     layout: Layout,
@@ -201,28 +181,19 @@ def tune(
     test_fraction: TestFraction = 0.1,
     relation_weights: RelationWeights = None,
     node_attributes: NodeAttributes = None,
-    search: Annotated[
-        list[str] | None, option("Values to try for a setting, like lr=1e-4,1e-3; may be repeated.", "Search")
-    ] = None,
+    search: Annotated[list[str] | None, option("Values to try, like lr=1e-4,1e-3; may be repeated.", "Search")] = None,
     fix: Annotated[list[str] | None, option("Value of a setting, like dim=200; may be repeated.", "Search")] = None,
-    sampler: Annotated[
-        str, option("tpe (learns from the trials so far) or grid (all combinations).", "Search", ("tpe", "grid"))
-    ] = "tpe",
-    pruner: Annotated[
-        str, option("Whether trials below the median stop early: median or none.", "Search", ("median", "none"))
-    ] = "median",
-    trials: Annotated[
-        int | None, option("Number of trials of the study. Default: 50, or the whole grid.", "Search")
-    ] = None,
-    time_limit: Annotated[
-        str | None, option("Time after which this command ends: 90s, 30m, 2h. Default: none.", "Search")
-    ] = None,
-    storage: Annotated[
-        str | None, option("URL of a database, like postgresql://…. Default: a SQLite file in OUT.", "Output")
-    ] = None,
+    sampler: Annotated[str, option("tpe (adaptive) or grid (all combinations).", "Search", ("tpe", "grid"))] = "tpe",
+    pruner: Annotated[str, option("Stops bad trials early: median or none.", "Search", ("median", "none"))] = "median",
+    trials: Annotated[int | None, option("Number of trials. Default: 50, or the whole grid.", "Search")] = None,
+    time_limit: Annotated[str | None, option("End after this time: 90s, 30m, 2h. Default: none.", "Search")] = None,
+    storage: Annotated[str | None, option("URL of a database. Default: a SQLite file in OUT.", "Output")] = None,
+    model: Annotated[str | None, setting_option("model")] = None,
+    weight_mode: Annotated[str | None, setting_option("weight_mode")] = None,
+    seed: Annotated[int | None, setting_option("seed")] = None,
+    device: Annotated[str | None, setting_option("device")] = None,
     quiet: Quiet = False,
-    as_json: Annotated[bool, Json] = False,
-    **settings: Any,
+    as_json: AsJson = False,
 ) -> None:
     """Search the settings with the best validation result and write them to OUT/best.toml.
 
@@ -232,18 +203,48 @@ def tune(
     from focuse.tuning import tune
     from focuse.tuning.space import parse_fix, parse_search
 
+    settings = {"model": model, "weight_mode": weight_mode, "seed": seed, "device": device}
     given = {name: value for name, value in settings.items() if value is not None}
     fixed = parse_fix(fix or [])
     if twice := sorted(set(fixed) & set(given)):
         raise FocuseError(f"{', '.join(twice)}: given twice; use --fix or the option, not both")
-    read = [source and layout.read(source, relation_weights) for source in (graph, valid, test)]
+    read: list[Any] = [source and layout.read(source, relation_weights) for source in (graph, valid, test)]
     found = tune(
         read[0], out, search=parse_search(search or []), fix=fixed | given, sampler=sampler, pruner=pruner,
         trials=trials, time_limit=time_limit, storage=storage, valid=read[1], test=read[2],
         valid_fraction=valid_fraction, test_fraction=test_fraction, node_attributes=node_attributes, progress=not quiet,
     )  # fmt: skip
     more = [] if node_attributes is None else ["--node-attributes", str(node_attributes)]
-    command = ["train", shown(graph), *more, "--config", found.config, "--out", "RUN"]
+    command = ["train", read[0].source, *more, "--config", found.config, "--out", "RUN"]
     done = f"{out}: {len(found)} of {found.trials} trials done; best: trial {found.best['trial']}"
     next_command = next_line(str(found.best["settings"]["model"]), *command)
     emit(found.to_json(), f"{found}\n{done}\n{next_command}", as_json)
+
+
+def demo(
+    out: Annotated[Path, option("Folder for the report.")] = Path("demo"),
+    seed: Annotated[int, option("The same seed gives the same result on a CPU.")] = 0,
+    graph_only: Annotated[bool, option("Only write the embedded graph as OUT/careers.tsv and stop.")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train ComplEx without weights, with FocusE and with soft labels on an embedded careers graph; no download.
+
+    Prints a comparison and ten predictions as sentences, and writes an HTML page.
+    """
+    from focuse.config import Config
+    from focuse.data.datasets import careers
+    from focuse.demo import demo as run_demo
+
+    Config.from_kwargs(seed=seed)  # before anything is written
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FocuseError(f"{out}: {error.strerror or error}; choose another --out") from None
+    if graph_only:
+        careers().write(out / "careers.tsv")
+        emit({"graph": str(out / "careers.tsv")}, f"graph: {out / 'careers.tsv'}", as_json)
+        return
+    shown = run_demo(seed, progress=not quiet, note=lambda text: None if quiet else typer.echo(text, err=True))
+    page = shown.write(out)
+    emit({**shown.to_dict(), "report": str(page)}, f"{shown}\n\nreport: {page}", as_json)

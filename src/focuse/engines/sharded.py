@@ -33,6 +33,7 @@ from focuse.engines.autograd import AutogradEngine, TableView
 from focuse.engines.base import FusableOptimizer, Gradients, Step, TableOptimizer
 from focuse.engines.process_group import ProcessGroup, shard_slice
 from focuse.engines.scorer import TableScorer, Targets, count_local_competitors
+from focuse.errors import install_command
 from focuse.models.base import Model, Side, Table
 from focuse.objective.negatives import Batch, Negatives
 
@@ -113,7 +114,7 @@ TORCHREC_MODULES = (
     "torchrec.distributed.embedding",
     "torchrec.sparse.jagged_tensor",
 )
-TORCHREC_INSTALL = "pip install 'focuse[distributed]' && pip install --no-deps torchrec==1.9.2"
+TORCHREC_INSTALL = f"{install_command('distributed')} && pip install --no-deps torchrec==1.9.2"
 
 
 def torchrec_unavailable(optimizer: TableOptimizer, device: torch.device) -> str:

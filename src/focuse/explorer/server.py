@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from focuse.api import load
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, install_command
 
 if TYPE_CHECKING:
     import uvicorn
@@ -48,8 +48,7 @@ def serve(
         from focuse.explorer.guards import ModelQueue
         from focuse.explorer.service import Explorer, Service
     except ModuleNotFoundError as error:
-        advice = "the explorer needs focuse[serve]: pip install 'focuse[serve]'"
-        raise FocuseError(f"{advice} ({error.name} is not installed)") from None
+        raise FocuseError(f"the explorer needs {error.name}; {install_command('serve')}") from None
     with listen(host, port) as listener:  # before the run is loaded: a port in use is reported at once
         explorers = [Explorer(load(folder, device), folder.resolve().name) for folder in (run, compare) if folder]
         app = make_app(Service(explorers, ModelQueue(timeout)), host)

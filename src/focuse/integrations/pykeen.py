@@ -8,7 +8,7 @@
 The equations are those of focuse.objective.focuse: PyKEEN's scores go through the layer, with the positive's weight
 for the positive and for all its corruptions. It works in both of PyKEEN's training loops. In sLCWA the negatives are
 what PyKEEN's sampler draws, without those that its filter takes out; in LCWA a positive's negatives are all entities
-that PyKEEN labels 0 in its row. `pip install 'focuse[pykeen]'` brings PyKEEN.
+that PyKEEN labels 0 in its row. The extra `pykeen` brings PyKEEN.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from focuse.data.graph import Graph
 from focuse.data.readers import read
 from focuse.data.triple_index import find_sorted_tensor
 from focuse.data.weights import default_normalizer, fit_normalizer
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, install_command
 from focuse.objective.focuse import FocusELayer
 from focuse.objective.losses import FocusedLoss, make_loss, takes_weights
 from focuse.option_strings import choose
@@ -33,7 +33,7 @@ try:
     from pykeen.training.callbacks import TrainingCallback
     from pykeen.triples.weights import LossWeighter
 except ImportError as error:
-    raise ImportError(f"focuse.integrations.pykeen needs PyKEEN ({error}); pip install 'focuse[pykeen]'") from None
+    raise ImportError(f"focuse.integrations.pykeen needs PyKEEN ({error}); {install_command('pykeen')}") from None
 
 
 class EdgeWeights(LossWeighter):  # type: ignore[misc]

@@ -25,7 +25,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, install_command
 from focuse.models.base import Context, Requirement, Side, Table, TripleModel
 from focuse.models.chunking import CURRENT_CHUNK, in_chunks
 from focuse.option_strings import choose
@@ -264,7 +264,7 @@ def interactions(name: str = PREFIX) -> dict[str, type[Any]]:
     try:
         from pykeen.nn.modules import interaction_resolver
     except ImportError as error:
-        raise FocuseError(f"model {name!r} needs PyKEEN ({error}); pip install 'focuse[pykeen]'") from None
+        raise FocuseError(f"model {name!r} needs PyKEEN ({error}); {install_command('pykeen')}") from None
     known = interaction_resolver.lookup_dict.values()
     return {one.__name__.removesuffix("Interaction"): one for one in sorted(known, key=lambda one: one.__name__)}
 

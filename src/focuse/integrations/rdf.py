@@ -40,7 +40,7 @@ from focuse.data.graph import (
 )
 from focuse.data.readers import ReadOptions, format_suffix, inspect_file, open_decompressed
 from focuse.data.writers import NAME_COLUMNS, column_bytes
-from focuse.errors import FocuseError, counted, nearest
+from focuse.errors import FocuseError, counted, install_command, nearest
 from focuse.option_strings import choose
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
@@ -658,7 +658,7 @@ def load_pyoxigraph() -> Any:
     try:
         import pyoxigraph
     except ImportError:
-        raise FocuseError("reading RDF needs focuse[rdf]: pip install 'focuse[rdf]'") from None
+        raise FocuseError(f"reading RDF needs pyoxigraph; {install_command('rdf')}") from None
     return pyoxigraph
 
 

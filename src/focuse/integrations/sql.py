@@ -1,6 +1,6 @@
 """Read edges from a database: a connection string and a query, whose rows are fetched in batches.
 
-SQLite comes with Python; DuckDB and PostgreSQL need the extra focuse[sql]. Connections are read-only, and a password is
+SQLite comes with Python; DuckDB and PostgreSQL need the extra `sql`. Connections are read-only, and a password is
 never shown: neither in errors nor in a graph's source, and so not in a run.
 """
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 from focuse.data.graph import ALL_WEIGHTS_MISSING, Graph, WeightColumns, from_columns
 from focuse.data.readers import ReadOptions, number_column, text_column, to_arrow_column
 from focuse.data.sniffer import ROLES, choose_columns, weight_column_names
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, install_command
 
 MAX_VALUE_BYTES = 1 << 26  # of a name or number in an SQLite file
 BATCH_ROWS = 1 << 16
@@ -216,7 +216,7 @@ def _duckdb(database: Database, query: str) -> Iterator[pa.Table]:
     try:
         import duckdb
     except ImportError:
-        raise FocuseError("reading DuckDB needs focuse[sql]: pip install 'focuse[sql]'") from None
+        raise FocuseError(f"reading DuckDB needs duckdb; {install_command('sql')}") from None
     try:
         with duckdb.connect(str(database.file()), read_only=True) as connection:
             if any(part.type.name in ("COPY", "EXPORT") for part in connection.extract_statements(query)):
@@ -238,7 +238,7 @@ def _postgresql(database: Database, query: str) -> Iterator[pa.Table]:
     try:
         import psycopg
     except ImportError:
-        raise FocuseError("reading PostgreSQL needs focuse[sql]: pip install 'focuse[sql]'") from None
+        raise FocuseError(f"reading PostgreSQL needs psycopg; {install_command('sql')}") from None
     timeout = {} if "connect_timeout=" in database.url else {"connect_timeout": CONNECT_TIMEOUT}
     try:
         with psycopg.connect(database.url, **timeout) as connection:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from focuse.errors import FocuseError, Stopped
+from focuse.errors import FocuseError, Stopped, install_command
 from focuse.option_strings import choose
 from focuse.storage.atomic import replace_file
 from focuse.storage.metadata import to_toml
@@ -48,9 +48,7 @@ class Tracker(Callback):
         try:
             import_module(self.module)
         except ImportError as error:
-            raise FocuseError(
-                f"tracking with {self.kind} needs focuse[{self.kind}]: pip install 'focuse[{self.kind}]' ({error})"
-            ) from None
+            raise FocuseError(f"cannot track with {self.kind} ({error}); {install_command(self.kind)}") from None
 
     # ---- what each kind says --------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from focuse.config import Config
 from focuse.data.readers import read
 from focuse.data.splits import Splits
 from focuse.engines.factory import choose_device
-from focuse.errors import FocuseError, Stopped, printable
+from focuse.errors import FocuseError, Stopped, install_command, printable
 from focuse.option_strings import choose, parse_duration
 from focuse.results import ResultTable
 from focuse.storage.atomic import replace_file
@@ -37,7 +37,7 @@ try:
     from sqlalchemy import URL
     from sqlalchemy.exc import SQLAlchemyError
 except ImportError:
-    raise FocuseError("tuning requires Optuna; install it with: pip install focuse[tune]") from None
+    raise FocuseError(f"tuning needs Optuna; {install_command('tune')}") from None
 
 STUDY_FILE, BEST_FILE = "study.db", "best.toml"
 DEFAULT_TRIALS, MAX_GRID_SIZE = 50, 1_000_000  # a grid is kept in memory

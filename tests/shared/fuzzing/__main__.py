@@ -115,7 +115,7 @@ def main() -> int:
     targets = [name for name in TARGETS if not given.targets or name in given.targets.split(",")]
     drivers = {name: share for name, share in DRIVERS.items() if not given.drivers or name in given.drivers.split(",")}
     if "atheris" in drivers and importlib.util.find_spec("atheris") is None:
-        print("atheris is not installed (pip install 'focuse[check]'): its cases go to the others", file=sys.stderr)
+        print("atheris is not installed (pip install '.[check]'): its cases go to the others", file=sys.stderr)
         del drivers["atheris"]
     book = Book(given.out, given.seed)
     until = time.time() + 60 * given.minutes

@@ -26,8 +26,8 @@ from focuse.errors import FocuseError
 from focuse.evaluation.metrics import RankMetrics, decile_size, deciles, rank_metrics, weighted_median
 from focuse.evaluation.ranking import CompetitorCounts, rank_graph
 from focuse.evaluation.weight_metrics import THRESHOLDS
-from focuse.paper.grid import Cell
 from focuse.storage.atomic import replace_file
+from reproduction.grid import Cell
 
 Floats = npt.NDArray[np.float64]
 Name = TypeVar("Name", bound=Hashable)

@@ -6,7 +6,6 @@ Settings come from one TOML file per data set in `configurations/`, which tests 
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 import tomllib
@@ -41,7 +40,6 @@ QUICK = {"dim": 100, "negative_sampling": "shared", "num_negatives": 512, "lr": 
 QUICK_FOCUSE = {"beta_decay_epochs": 12, "eval_start": 4}
 NOT_SETTINGS = ("departures", "ours", "because")
 NOT_OVERRIDDEN = ("model", "seed", "device", "batches", "duplicates", "checkpoint_every")
-MAX_NAME_LENGTH = 180  # a file system allows 255 bytes, and temporary names are longer
 
 
 @dataclass(frozen=True)
@@ -65,10 +63,7 @@ class Cell:
         parts = [self.data, self.model, self.kind]
         parts += [f"{key}={value}" for key, value in sorted(self.overrides.items())]
         parts += [self.form] if self.form != "tables" else []
-        name = re.sub(r"[^\w=.+-]", "-", "_".join([*parts, f"seed{self.seed}"]))
-        if len(name) > MAX_NAME_LENGTH:
-            name = f"{name[: MAX_NAME_LENGTH - 17]}_{hashlib.blake2b(name.encode(), digest_size=8).hexdigest()}"
-        return name
+        return re.sub(r"[^\w=.+-]", "-", "_".join([*parts, f"seed{self.seed}"]))
 
     @property
     def title(self) -> str:
@@ -159,7 +154,7 @@ def _tables(data: str, model: str, kind: str) -> list[dict[str, Any]]:
 @cache
 def read_configuration(name: str) -> dict[str, Any]:
     """Read one of the TOML files."""
-    return tomllib.loads((files("focuse.paper") / "configurations" / f"{name}.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((files("reproduction") / "configurations" / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def departure_notes() -> dict[str, dict[str, Any]]:
@@ -198,7 +193,7 @@ def select_cells(
     paper_settings_only: bool = False,
     quick: bool = False,
 ) -> list[Cell]:
-    """Return the cells that the options of `focuse reproduce` select, seed by seed; None selects all.
+    """Return the cells that the options of `python -m reproduction` select, seed by seed; None selects all.
 
     >>> [cell.title for cell in select_cells(["PPI5K"], ["complex"], part="tables")]
     ['PPI5K ComplEx', 'PPI5K FocusE ComplEx']

@@ -1,4 +1,4 @@
-"""The command around the demo; what the demo shows is in tests/paper."""
+"""The command around the demo; what the demo shows is in tests/test_demo.py."""
 
 from __future__ import annotations
 

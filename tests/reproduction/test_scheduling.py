@@ -16,10 +16,10 @@ from small_datasets import load_for_a_process_that_dies, load_small
 
 import focuse
 from focuse.errors import FocuseError
-from focuse.paper.grid import Cell, select_cells
-from focuse.paper.scheduling import CellTrainer, reproduce
 from focuse.storage.atomic import ProcessLock
 from focuse.training.callbacks import SilentReporter
+from reproduction.grid import Cell, select_cells
+from reproduction.scheduling import CellTrainer, reproduce
 
 SMALL = "dim=4 epochs=3 num_negatives=8 batch_size=64"
 ENDLESS = "dim=4 epochs=1000000 patience=1000000 num_negatives=8 batch_size=64"
@@ -27,8 +27,8 @@ COMMAND = """
 import sys
 from pathlib import Path
 from small_datasets import load_small
-from focuse.paper.grid import select_cells
-from focuse.paper.scheduling import reproduce
+from reproduction.grid import select_cells
+from reproduction.scheduling import reproduce
 if __name__ == "__main__":
     cells = select_cells(["ppi5k"], ["complex"], overrides=[sys.argv[2]], quick=True)
     reproduce(cells, Path(sys.argv[1]), workers=int(sys.argv[3]), load=load_small)

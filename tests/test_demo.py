@@ -10,7 +10,7 @@ import pytest
 
 from focuse.api import train
 from focuse.config import Config
-from focuse.paper.demo import MODELS, demo, sentences
+from focuse.demo import MODELS, demo, sentences
 from focuse.report.charts import BOTTOM_COLOR, TOP_COLOR
 
 

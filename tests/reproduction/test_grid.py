@@ -7,8 +7,8 @@ import pytest
 
 from focuse.config import Config
 from focuse.errors import FocuseError
-from focuse.paper import grid
-from focuse.paper.grid import (
+from reproduction import grid
+from reproduction.grid import (
     DATA,
     KINDS,
     MODELS,
@@ -119,8 +119,8 @@ def test_substitute_data_set_has_its_own_name_and_no_published_figures() -> None
     assert "20K" not in grid.title("onet-importance")
 
 
-def test_the_files_ship_with_the_package() -> None:
-    folder = files("focuse.paper") / "configurations"
+def test_every_configuration_file_can_be_read() -> None:
+    folder = files("reproduction") / "configurations"
     names = {path.name for path in folder.iterdir()}
     assert names == {*(f"{name}.toml" for name in DATA), "departures.toml", "published.toml", "confidence.toml"}
     for name in names:

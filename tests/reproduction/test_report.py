@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from focuse.errors import FocuseError
-from focuse.paper.report import LINES, draw_decay_curves, draw_violins, write_report
-from focuse.paper.summary import decay_curves, group_results
+from reproduction.report import LINES, draw_decay_curves, draw_violins, write_report
+from reproduction.summary import decay_curves, group_results
 
-ABOUT = {"command": "focuse reproduce", "focuse": "2.0"}
+ABOUT = {"command": "python -m reproduction", "focuse": "2.0"}
 HOSTILE = '<script>alert(1)</script>"><img src=x onerror=alert(2)> | *a* *b*'
 
 
@@ -73,7 +73,7 @@ def test_sections_come_in_order(report):
     place = -1
     for heading in wanted:
         place = text.index(f"{heading}", place + 1)
-    for value in ("focuse reproduce", "made up", "| cells | 17 |"):
+    for value in ("python -m reproduction", "made up", "| cells | 17 |"):
         assert value in text[: text.index("## Verdict")]
     assert "- No cell of the tables is finished for NL27K, CN15K, O*NET20K.\n" in text
     assert "quick form" not in text

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from focuse.errors import FocuseError
-from focuse.paper.grid import MODELS, model_title, published_results, read_configuration, rows_of, title
-from focuse.paper.results import METRICS, Interval, Result, bootstrap
+from reproduction.grid import MODELS, model_title, published_results, read_configuration, rows_of, title
+from reproduction.results import METRICS, Interval, Result, bootstrap
 
 MIN_GAIN_BASE = 0.01  # the paper takes a ΔMRR of "<.01" for .01 to compute relative gains
 REACH_TOLERANCE = 0.02  # this far below the published result still counts as reached
@@ -130,34 +131,22 @@ def relative_gain(plain: float, focused: float) -> float:
     return 100 * (focused - plain) / max(plain, MIN_GAIN_BASE)
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Whether FocusE reaches the paper on one data set with one model, and widens ΔMRR; None if that is unknown."""
+def verdicts(rows: Iterable[Row], comparable: bool = True) -> list[dict[str, Any]]:
+    """Return per row of FocusE whether it reaches the paper and widens ΔMRR; None if that is unknown.
 
-    data: str
-    title: str
-    reaches_top: bool | None
-    reaches_delta: bool | None
-    change: float | None
-    interval: Interval | None
-    widens: bool
-    surely_widens: bool
-    narrows: bool
-
-
-def verdicts(rows: Iterable[Row], comparable: bool = True) -> list[Verdict]:
-    """Return a verdict per row of FocusE; rows of the quick form are not `comparable` with the paper."""
+    Rows of the quick form are not `comparable` with the paper.
+    """
     found = []
     for row in rows:
         if row.kind == "focuse":
             delta = row.changes.get("delta_mrr", Entry())
             change = delta.mean or 0.0
             top, gap = (row.entries[name].reaches_paper if comparable else None for name in ("top_mrr", "delta_mrr"))
-            surely = delta.interval is not None and delta.interval.low > 0
-            narrows = change < -NARROW_TOLERANCE - ROUNDING
-            found.append(
-                Verdict(row.data, row.title, top, gap, delta.mean, delta.interval, change > 0, surely, narrows)
-            )
+            verdict: dict[str, Any] = {"data": row.data, "title": row.title, "reaches_top": top, "reaches_delta": gap}
+            verdict |= {"change": delta.mean, "interval": delta.interval, "widens": change > 0}
+            verdict["surely_widens"] = delta.interval is not None and delta.interval.low > 0
+            verdict["narrows"] = change < -NARROW_TOLERANCE - ROUNDING
+            found.append(verdict)
     return found
 
 

@@ -12,9 +12,9 @@ import pytest
 import focuse
 from focuse.errors import FocuseError
 from focuse.evaluation.weight_metrics import THRESHOLDS
-from focuse.paper.grid import MODELS, UKGE_DATA, Cell, published_results, read_configuration, rows_of
-from focuse.paper.results import METRICS, Interval
-from focuse.paper.summary import (
+from reproduction.grid import MODELS, UKGE_DATA, Cell, published_results, read_configuration, rows_of
+from reproduction.results import METRICS, Interval
+from reproduction.summary import (
     Entry,
     Row,
     ablations,
@@ -185,7 +185,7 @@ def verdict(top=None, delta=None, change=None, interval=None):
 )
 def test_value_within_two_hundredths_reaches_the_paper(top, delta, reached):
     found = verdict(top, delta)
-    assert (found.reaches_top, found.reaches_delta) == reached
+    assert (found["reaches_top"], found["reaches_delta"]) == reached
 
 
 @pytest.mark.parametrize(
@@ -200,15 +200,17 @@ def test_value_within_two_hundredths_reaches_the_paper(top, delta, reached):
 )
 def test_change_of_delta_mrr_widens_or_narrows(change, low, expected):
     found = verdict(0.9, 0.4, change, Interval(low, 0.3))
-    assert (found.widens, found.surely_widens, found.narrows) == expected
+    assert (found["widens"], found["surely_widens"], found["narrows"]) == expected
 
 
 def test_quick_form_is_not_compared_with_the_paper(make_result):
     _, groups = group_results([make_result(kind=kind) for kind in ("plain", "focuse")])
     for comparable in (True, False):
-        found = next(one for one in verdicts(table_rows(groups, "ppi5k"), comparable) if one.title == "FocusE ComplEx")
-        assert (found.reaches_top is not None, found.reaches_delta is not None) == (comparable, comparable)
-        assert found.widens
+        found = next(
+            one for one in verdicts(table_rows(groups, "ppi5k"), comparable) if one["title"] == "FocusE ComplEx"
+        )
+        assert (found["reaches_top"] is not None, found["reaches_delta"] is not None) == (comparable, comparable)
+        assert found["widens"]
 
 
 def test_ablations_have_differences_over_the_seeds_that_both_have(make_result):

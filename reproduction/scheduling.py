@@ -1,25 +1,24 @@
-"""`focuse reproduce`: train cells of the grid, in one process or several, stop and resume at any time.
+"""Train cells of the grid, in one process or several, stop and resume at any time.
 
 The output folder has `cells/` (the results), `runs/` (trainings in progress) and the report.
 """
 
 from __future__ import annotations
 
-import _thread
 import json
 import math
 import multiprocessing
 import os
 import platform
 import shutil
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +29,14 @@ from focuse.api import Run, resume, train
 from focuse.data.datasets import Dataset, load
 from focuse.engines.factory import choose_device
 from focuse.errors import FocuseError, Stopped
-from focuse.paper.grid import Cell, published_results
-from focuse.paper.report import write_report
-from focuse.paper.results import RankedTest, Result, data_file, evaluate_weights, lacks_inferred_triples
 from focuse.storage.atomic import ProcessLock
 from focuse.storage.run_folder import RunFolder
 from focuse.system import interruptible
 from focuse.training.callbacks import LineReporter, Reporter, SilentReporter, make_reporter
 from focuse.training.validation import best_epoch_row
+from reproduction.grid import Cell, published_results
+from reproduction.report import write_report
+from reproduction.results import RankedTest, Result, data_file, evaluate_weights, lacks_inferred_triples
 
 Note = Callable[[str], None]
 load_once = lru_cache(load)  # data sets stay in memory
@@ -47,7 +46,7 @@ def reproduce(
     cells: Sequence[Cell],
     out: Path,
     *,
-    command: str = "focuse reproduce",
+    command: str = "python -m reproduction",
     note: Note = lambda text: None,
     time_limit: float | None = None,
     device: str = "auto",
@@ -70,12 +69,14 @@ def reproduce(
         raise FocuseError(f"{out}: is not the folder of a reproduction; choose another --out")
     deadline = time.monotonic() + (math.inf if time_limit is None else time_limit)
     trainer = CellTrainer(out, choose_device(device), deadline, keep_runs, workers, load)
-    log = ProgressLog(out, [] if report_only else _with_data(trainer, cells, skip_missing_data, note), note, workers)
+    log = ProgressLog(out, [] if report_only else _with_data(trainer, cells, skip_missing_data, note), note)
     log.results = {cell.name: result for cell in log.cells if (result := trainer.finished(cell)) is not None}
     remaining = [cell for cell in log.cells if cell.name not in log.results]
     try:
-        run = _train_in_processes if workers > 1 and len(remaining) > 1 else _train_in_this_process
-        run(trainer, remaining, log, progress)
+        if workers > 1 and len(remaining) > 1:
+            _train_in_processes(trainer, remaining, log, progress)
+        else:
+            _train_in_this_process(trainer, remaining, log, lambda cell: make_reporter(progress))
     finally:  # also after Ctrl-C
         finished = [Result.load(path) for path in sorted((out / "cells").glob("*.json"))]
         if finished:
@@ -120,7 +121,6 @@ class ProgressLog:
     out: Path
     cells: list[Cell]
     note: Note
-    workers: int
     results: dict[str, Result] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     busy: int = 0
@@ -134,24 +134,20 @@ class ProgressLog:
         """Return the title of a cell with its number, like '[2/12] PPI5K ComplEx, seed 0'."""
         return f"[{self.cells.index(cell) + 1}/{len(self.cells)}] {cell.title}, seed {cell.seed}"
 
-    def run(self, cell: Cell, train: Callable[[], Result | None]) -> None:
-        """Train a cell and record what becomes of it; None means that another command is training it."""
-        started = time.monotonic()
-        self.note(f"{self.label(cell)} …")
+    def train(self, cell: Cell, trainer: CellTrainer, reporter: Reporter) -> None:
+        """Train a cell, unless another process is training it, and record what becomes of it."""
         try:
-            result = train()
+            result = trainer.train(cell, reporter, lambda: self.note(f"{self.label(cell)} …"))
         except Stopped:
             raise
-        except (FocuseError, BrokenProcessPool) as error:
-            died = isinstance(error, BrokenProcessPool)
-            self.failed[cell.name] = text = "its process ended unexpectedly" if died else str(error)
+        except FocuseError as error:
+            self.failed[cell.name] = text = str(error)
         else:
-            text = "another command is training it" if result is None else describe_result(result)
-            self.busy += result is None
-            self.results |= {} if result is None else {cell.name: result}
-        minutes = self.left * (time.monotonic() - started) / 60 / self.workers
-        left = f"; cells left: {self.left}, about {minutes:.0f} min" if self.left else ""
-        self.note(f"{self.label(cell)}: {text}{left}")
+            if result is None:
+                self.busy += 1
+                return
+            self.results[cell.name], text = result, describe_result(result)
+        self.note(f"{self.label(cell)}: {text}{f'; cells left: {self.left}' if self.left else ''}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `--json` prints."""
@@ -212,13 +208,19 @@ class CellTrainer:
             return None  # it was trained before the file was there
         return result if result.info.get("given") == _as_json(cell.settings(int(result.info.get("rows", 0)))) else None
 
-    def train(self, cell: Cell, reporter: Reporter) -> Result | None:
-        """Train a cell, or continue its training, and store the result; None if another process is training it."""
+    def train(self, cell: Cell, reporter: Reporter, start: Callable[[], None] = lambda: None) -> Result | None:
+        """Train a cell, or continue its training, and store the result; None if another process is training it.
+
+        `start` is called before a cell is trained that is not finished yet.
+        """
         lock = ProcessLock.acquire(self.out / "runs" / f"{cell.name}.lock", timeout=0)
         if lock is None:
             return None
         try:
-            return self.finished(cell) or self._train(cell, EpochReporter(reporter))
+            if (result := self.finished(cell)) is not None:
+                return result
+            start()
+            return self._train(cell, EpochReporter(reporter))
         finally:
             lock.release()
 
@@ -283,11 +285,13 @@ def _as_json(settings: dict[str, Any]) -> Any:
     return json.loads(json.dumps(settings))
 
 
-def _train_in_this_process(trainer: CellTrainer, cells: Sequence[Cell], log: ProgressLog, progress: bool) -> None:
+def _train_in_this_process(
+    trainer: CellTrainer, cells: Sequence[Cell], log: ProgressLog, reporter: Callable[[Cell], Reporter]
+) -> None:
     for cell in cells:
         try:
             if time.monotonic() <= trainer.deadline:
-                log.run(cell, partial(trainer.train, cell, make_reporter(progress)))
+                log.train(cell, trainer, reporter(cell))
         except Stopped:
             if time.monotonic() <= trainer.deadline:
                 raise Stopped(f"stopped in {log.label(cell)}, saved; continue with the same command") from None
@@ -297,80 +301,63 @@ def _train_in_this_process(trainer: CellTrainer, cells: Sequence[Cell], log: Pro
 
 
 def _train_in_processes(trainer: CellTrainer, cells: Sequence[Cell], log: ProgressLog, progress: bool) -> None:
-    """Train cells in worker processes, one cell at a time each; if a process dies, only its cell fails."""
+    """Train cells in worker processes, each of which takes those that no other one has locked or finished."""
     context = multiprocessing.get_context("spawn")  # a GPU cannot be used after a fork
-    stop, waiting = context.Event(), sorted(cells, key=_schedule)
-
-    def work() -> None:
-        """Give one cell after the other to a worker process, and replace the process after an error."""
-        pool = None
-        while waiting and not stop.is_set() and time.monotonic() <= trainer.deadline:
-            cell = waiting.pop()
-            pool = pool or ProcessPoolExecutor(1, context, _start_worker, (stop, trainer))
-            task = pool.submit(_train_in_worker, trainer, cell, log.label(cell), progress)
-            try:
-                log.run(cell, task.result)
-            except Stopped:
-                break
-            if cell.name in log.failed:  # a GPU may be unusable after an error
-                pool.shutdown()
-                pool = None
-        if pool is not None:
-            pool.shutdown()
-
-    with interruptible() as interrupted, ThreadPoolExecutor(trainer.workers) as threads:
-        running = {threads.submit(work) for _ in range(min(trainer.workers, len(cells)))}
+    failed: Any = context.SimpleQueue()
+    arguments = (trainer, sorted(cells, key=_schedule), log.cells, progress, failed)
+    workers = [context.Process(target=_work, args=arguments) for _ in range(min(trainer.workers, len(cells)))]
+    with interruptible() as interrupted:
+        for worker in workers:
+            worker.start()
+        running, stopped = list(workers), False
         while running:
-            done, running = wait(running, timeout=0.1)
-            if interrupted.is_set():
-                stop.set()
-            for each in done:
-                each.result()  # raises the error of a thread
-    if interrupted.is_set():
+            if interrupted.is_set() and not stopped:
+                stopped = True
+                for worker in running:
+                    os.kill(worker.pid or 0, signal.SIGINT)
+            running[0].join(0.1)
+            running = [worker for worker in running if worker.is_alive()]
+    while not failed.empty():
+        log.failed |= failed.get()
+    log.results |= {cell.name: result for cell in cells if (result := trainer.finished(cell)) is not None}
+    if stopped:
         raise Stopped(f"stopped, saved; cells left: {log.left}; continue with the same command")
+    if any(worker.exitcode for worker in workers):
+        left = [cell.name for cell in cells if cell.name not in log.results and cell.name not in log.failed]
+        log.failed |= dict.fromkeys(left, "its process ended unexpectedly")
+    log.busy = log.left if time.monotonic() <= trainer.deadline else 0
 
 
 def _schedule(cell: Cell) -> tuple[bool, int, int]:
-    """Return the order of cells, last first: tables before figure 3, seed by seed, long trainings before short ones."""
+    """Return the order of cells: tables before figure 3, seed by seed, long trainings before short ones."""
     settings = cell.settings(100_000)
-    return cell.form != "figure3", -cell.seed, settings.get("epochs", 50) * settings.get("dim", 100)
+    return cell.form == "figure3", cell.seed, -settings.get("epochs", 50) * settings.get("dim", 100)
 
 
-_is_training = threading.Event()  # in a worker process
-
-
-def _start_worker(stop: Any, trainer: CellTrainer) -> None:
-    """Prepare a worker process, which saves and stops its training when the command is stopped or killed."""
+def _work(trainer: CellTrainer, cells: Sequence[Cell], listed: list[Cell], progress: bool, failed: Any) -> None:
+    """Train cells in a worker process until none is left, or until the command is stopped or killed."""
     if start_session := getattr(os, "setsid", None):  # Windows does not have it
-        start_session()  # Ctrl-C in a terminal interrupts the command only, which sets `stop`
+        start_session()  # Ctrl-C in a terminal interrupts the command only, which passes it on
+    threading.Thread(target=_stop_with_command, daemon=True).start()
     if trainer.device.startswith("cuda"):  # on a CPU, results depend on the number of threads
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // trainer.workers))
-    threading.Thread(target=_watch_command, args=(stop,), daemon=True).start()
+
+    def note(text: str) -> None:
+        if progress:
+            print(text, file=sys.stderr, flush=True)
+
+    def reporter(cell: Cell) -> Reporter:
+        return LineReporter(lambda text: note(f"{log.label(cell)}: {text}"))
+
+    log = ProgressLog(trainer.out, listed, note)
+    with suppress(Stopped, KeyboardInterrupt):
+        _train_in_this_process(trainer, cells, log, reporter)
+    failed.put(log.failed)
 
 
-def _watch_command(stop: Any) -> None:
-    """Interrupt the training when the command stops; end the process when the command was killed."""
+def _stop_with_command() -> None:
+    """Stop this process as Ctrl-C does, which saves its training, when the command was killed."""
     command = multiprocessing.parent_process()
-    while command is not None and command.is_alive() and not stop.wait(0.2):
-        pass
-    if _is_training.is_set():
-        _thread.interrupt_main()  # as Ctrl-C does: the training is saved
-    while _is_training.is_set() or (command is not None and command.is_alive()):
-        time.sleep(0.2)
-    os._exit(1)
-
-
-def _train_in_worker(trainer: CellTrainer, cell: Cell, label: str, progress: bool) -> Result | None:
-    """Train a cell in a worker process."""
-    lines = LineReporter(lambda text: print(f"{label}: {text}", file=sys.stderr, flush=True))
-    _is_training.set()
-    try:
-        return trainer.train(cell, lines if progress else SilentReporter())
-    except KeyboardInterrupt:
-        raise Stopped("stopped before the first checkpoint") from None
-    except FocuseError:
-        raise
-    except Exception as error:
-        raise FocuseError(f"{type(error).__name__}: {error}") from error
-    finally:
-        _is_training.clear()
+    if command is not None:
+        command.join()
+        os.kill(os.getpid(), signal.SIGINT)

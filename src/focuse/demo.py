@@ -14,6 +14,7 @@ from focuse.data.datasets import careers
 from focuse.evaluation.evaluate import Evaluation
 from focuse.report.charts import violins
 from focuse.report.page import comparison_page
+from focuse.results import format_table
 from focuse.storage.atomic import replace_file
 
 # Chosen on validation triples of other seeds than the tested ones; all models get the same.
@@ -52,12 +53,12 @@ class Demo:
 
     def __str__(self) -> str:
         """Return a table of the evaluations and the numbered sentences."""
-        lines = [f"{'':18}{'top 10 % MRR':>14}{'bottom 10 % MRR':>17}{'ΔMRR':>8}{'ΔM':>8}"]
-        for name, one in self.evaluations.items():
-            lines.append(
-                f"{name:18}{one.top.mrr:14.3f}{one.bottom.mrr:17.3f}{one.delta_mrr:8.3f}{one.delta_median:8.2f}"
-            )
-        lines += ["", f"Ten links that are not in the graph yet, predicted by {list(self.runs)[-1]}:"]
+        rows = [
+            [name, *(f"{value:.3f}" for value in (one.top.mrr, one.bottom.mrr, one.delta_mrr, one.delta_median))]
+            for name, one in self.evaluations.items()
+        ]
+        table = format_table(["", "top 10 % MRR", "bottom 10 % MRR", "ΔMRR", "ΔM"], rows)
+        lines = [table, "", f"Ten links that are not in the graph yet, predicted by {list(self.runs)[-1]}:"]
         return "\n".join(lines + [f"  {number:2}. {text}" for number, text in enumerate(self.sentences, 1)])
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,14 +69,8 @@ class Demo:
 
     def write(self, folder: Path) -> Path:
         """Write report.html, and its chart as violins.svg, and return the path of the page."""
-        for name, text in (("violins.svg", violins(self.evaluations)), ("report.html", self._page())):
-            with replace_file(folder / name) as temporary:
-                temporary.write_text(text, encoding="utf-8")
-        return folder / "report.html"
-
-    def _page(self) -> str:
         graph = next(iter(self.runs.values())).graph
-        return comparison_page(
+        page = comparison_page(
             "focuse: careers",
             f"{len(graph):,} training links between jobs, skills, tasks and tools, each with an importance "
             "from 0 to 1. The same model was trained three times: without the importance, with FocusE, and with "
@@ -84,6 +79,10 @@ class Demo:
             self.sentences,
             {name: run.settings.to_dict() for name, run in self.runs.items()},
         )
+        for name, text in (("violins.svg", violins(self.evaluations)), ("report.html", page)):
+            with replace_file(folder / name) as temporary:
+                temporary.write_text(text, encoding="utf-8")
+        return folder / "report.html"
 
 
 def demo(seed: int = 0, progress: bool = True, note: Callable[[str], None] = lambda text: None) -> Demo:

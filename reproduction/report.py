@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from focuse.errors import FocuseError
-from focuse.paper.grid import DATA, KINDS, departure_notes, model_title, published_results, reason_for_ours, title
-from focuse.paper.results import BOOTSTRAP_SEED, LEVEL, RESAMPLES, Interval, Result, lacks_inferred_triples
-from focuse.paper.summary import (
+from focuse.report.charts import chart_style, figure_svg, violins
+from focuse.storage.atomic import replace_file
+from reproduction.grid import DATA, KINDS, departure_notes, model_title, published_results, reason_for_ours, title
+from reproduction.results import BOOTSTRAP_SEED, LEVEL, RESAMPLES, Interval, Result, lacks_inferred_triples
+from reproduction.summary import (
     MAIN_METRICS,
     MIN_GAIN_BASE,
     Entry,
@@ -28,8 +30,6 @@ from focuse.paper.summary import (
     verdicts,
     weight_rows,
 )
-from focuse.report.charts import chart_style, figure_svg, violins
-from focuse.storage.atomic import replace_file
 
 # Colors of Okabe and Ito, with markers and dashes that distinguish the lines without color.
 LINES = {"transe": ("#0072b2", "o", "-"), "distmult": ("#d55e00", "s", "--"), "complex": ("#009e73", "^", "-.")}
@@ -74,7 +74,7 @@ def write_report(results: Sequence[Result], folder: Path, about: Mapping[str, An
         "about": about,
         "form": form,
         "bootstrap": {"resamples": RESAMPLES, "level": LEVEL, "seed": BOOTSTRAP_SEED},
-        "verdicts": [asdict(one) for one in found],
+        "verdicts": [{**one, "interval": one["interval"] and asdict(one["interval"])} for one in found],
         "rows": [asdict(row) for row in rows],
         "figure3": {model: {at: asdict(one) for at, one in points.items()} for model, points in curves.items()},
         "cells": [result.to_dict() for result in results],
@@ -106,7 +106,7 @@ def _template() -> Any:
             decimal(one.mean, digits) + ("" if one.spread is None else f" ± {decimal(one.spread, digits)}")
         ),
         "interval": lambda one: with_interval(one.mean, one.interval),
-        "change": lambda one: with_interval(one.change, one.interval),
+        "change": lambda one: with_interval(one["change"], one["interval"]),
     }
     environment.tests["endswith"] = str.endswith
     environment.globals |= {
@@ -118,7 +118,7 @@ def _template() -> Any:
         "level": LEVEL,
         "resamples": RESAMPLES,
     }
-    return environment.from_string((files("focuse.paper") / "report.md.j2").read_text(encoding="utf-8"))
+    return environment.from_string((files("reproduction") / "report.md.j2").read_text(encoding="utf-8"))
 
 
 def escape_markdown(value: object) -> str:

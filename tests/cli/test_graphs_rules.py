@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from focuse.cli.rules import app
+from focuse.cli.main import app
 from focuse.data.readers import read
 from focuse.errors import FocuseError
 from focuse.rules.grammar import read_rules
@@ -22,7 +22,7 @@ ROWS = [
     ("babe", "plays", "baseball", 0.7),
     ("lakers", "teamPlays", "basketball", 0.6),
 ]
-SHARED = "--limit --weight-scaling --columns --sql --delimiter --header --json --help"
+SHARED = "--limit --weight-scaling --columns --weight-columns --sql --delimiter --header --json --help"
 RULE = "playsFor(x,y) & plays(x,z) -> teamPlays(y,z) : 0.9\n"
 
 
@@ -39,7 +39,7 @@ def rules_command(capsys):
     """`rules_command("mine", …)`: in this process, what it prints and what it notes."""
 
     def run(*arguments):
-        app([str(argument) for argument in arguments], standalone_mode=False)
+        app(["rules", *map(str, arguments)], standalone_mode=False)
         return capsys.readouterr()
 
     return run
@@ -114,7 +114,7 @@ def test_invalid_options_are_refused(files, tmp_path):
 
     def refused(*arguments):
         with pytest.raises(FocuseError) as caught:
-            app([str(argument) for argument in arguments], standalone_mode=False)
+            app(["rules", *map(str, arguments)], standalone_mode=False)
         assert "\n" not in str(caught.value)
         return str(caught.value)
 
@@ -139,7 +139,7 @@ def test_mined_rules_are_shown_and_written(rules_command, files, tmp_path):
     out = tmp_path / "mined.txt"
     options = ["--support", "1", "--confidence", "0.4", "--shape", "composition", "--shape", "symmetry"]
     lines = rules_command("mine", graph, "--out", out, "--top", "2", *options).out.splitlines()
-    assert lines[0].split() == ["rule", "shape", "support", "pairs", "confidence", "soft"]
+    assert lines[0].split() == ["rule", "shape", "support", "pairs", "confidence", "soft_confidence"]
     assert len(lines) == 5
     rules = read_rules(out)
     assert lines[-1] == f"{len(rules)} rules, the best 2 shown, all written to {out}"
@@ -165,7 +165,7 @@ def test_files_of_another_layout_are_read(rules_command, tmp_path):
 def test_graph_file_is_not_overwritten(rules_command, files):
     graph, rules = files
     before = graph.read_bytes()
-    with pytest.raises(FocuseError, match="that is the graph itself"):
+    with pytest.raises(FocuseError, match="this file is also read"):
         rules_command("ground", graph, rules, "--out", graph)
     assert graph.read_bytes() == before
 

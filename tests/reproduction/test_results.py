@@ -7,8 +7,8 @@ import pytest
 
 import focuse
 from focuse.errors import FocuseError
-from focuse.paper.grid import Cell
-from focuse.paper.results import REQUIRED_INFO, RankedTest, Result
+from reproduction.grid import Cell
+from reproduction.results import REQUIRED_INFO, RankedTest, Result
 
 
 @pytest.fixture(scope="module")

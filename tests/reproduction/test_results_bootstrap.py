@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from focuse.errors import FocuseError
-from focuse.paper import results as module
-from focuse.paper.results import Interval, bootstrap, resampled
+from reproduction import results as module
+from reproduction.results import Interval, bootstrap, resampled
 
 
 def slow(values, top, bottom, resamples, seed):

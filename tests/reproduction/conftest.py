@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from focuse.paper.grid import Cell
-from focuse.paper.results import RankedTest, Result
+from reproduction.grid import Cell
+from reproduction.results import RankedTest, Result
 
 TRIPLES = 240
 
