@@ -65,7 +65,7 @@ class TableLayout:
     @property
     def allows_missing(self) -> bool:
         """Whether a number may be missing."""
-        return bool(self.weight_names) or self.roles != ROLES
+        return bool(self.weight_names) or "weight" not in self.roles
 
     @property
     def quoted(self) -> bool:
@@ -135,7 +135,7 @@ def _detect_delimiter(lines: list[str], where: str, roles: Sequence[str] = ROLES
     for candidate in (mark for mark in DELIMITERS if mark != " " or not has_tabs):
         widths = [len(row) for row in csv.reader(lines, delimiter=candidate, quoting=quoting(candidate))]
         agree = widths.count(widths[0])
-        if widths[0] >= 3 and agree > best_count:
+        if widths[0] >= min(len(roles), 3) and agree > best_count:
             best, best_count = candidate, agree
     if not best:
         raise FocuseError(
