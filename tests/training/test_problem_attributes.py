@@ -19,6 +19,7 @@ from focuse.models.literals import regress_attributes
 from focuse.models.registry import MODELS
 from focuse.objective.losses import FocusedLoss, make_loss
 from focuse.objective.negatives import Batch, Negatives
+from focuse.storage.tensors import write_arrays
 from focuse.training.callbacks import SilentReporter
 from focuse.training.preparation import with_node_attributes
 from focuse.training.problem import build_model, init_tables
@@ -163,7 +164,7 @@ def test_damaged_attribute_file_of_a_run_is_reported(small, numbers, tmp_path, d
         path.write_bytes(path.read_bytes()[:-8])
     else:
         splits = with_node_attributes(split(focuse.read([("e0", "r", "e1")]), 0, 0), numbers, SilentReporter())
-        splits.attributes.write(path)
+        write_arrays(path, splits.attributes.arrays())
     with pytest.raises(FocuseError, match=r"node_attributes\.safetensors: damaged file"):
         focuse.load(tmp_path / "run")
 

@@ -171,6 +171,23 @@ def is_number(text: str) -> bool:
     return True
 
 
+def columns_by_role(
+    first: list[str],
+    header: bool,
+    roles: Sequence[str],
+    headings: Mapping[str, set[str]] = HEADINGS,
+    taken: Sequence[int] = (),
+) -> dict[str, int]:
+    """Return a column for each role: those with a known heading, the others in order; empty if that is ambiguous."""
+    by_heading = columns_by_heading(first, headings) if header else {}
+    by_heading = {role: index for role, index in by_heading.items() if index not in taken}
+    rest = [index for index in range(len(first)) if index not in {*by_heading.values(), *taken}]
+    unnamed = [role for role in roles if role not in by_heading]
+    if unnamed and len(unnamed) != len(rest):
+        return {}
+    return by_heading | dict(zip(unnamed, rest, strict=False))
+
+
 def choose_columns(
     first: list[str],
     header: bool,
@@ -196,60 +213,31 @@ def choose_columns(
     tuple of int
         Indices of head, relation, tail, and none, one or several weights.
     """
-    if weights is not None:
-        return _choose_with_weights(first, header, columns, where, weights)
-    if columns is not None:
-        if len(columns) < 3:
-            raise FocuseError(
-                f"columns: {len(columns)} given, expected 3 or 4 (head, relation, tail, weight) or more weights"
-            )
-        return find_columns(first, header, columns, where)
-    by_heading = columns_by_heading(first) if header else {}
-    if len(by_heading) == 4:
-        return tuple(by_heading[role] for role in ROLES)
-    rest = [index for index in range(len(first)) if index not in by_heading.values()]
-    unnamed = [role for role in ROLES[: len(first)] if role not in by_heading]
-    chosen = by_heading | dict(zip(unnamed, rest, strict=False))
-    # A weight without a known heading is accepted only in the last column: elsewhere it may be some other number.
-    weight_is_plausible = chosen.get("weight", 3) in (by_heading.get("weight"), 3)
-    if len(first) not in (3, 4) or len(unnamed) != len(rest) or not weight_is_plausible:
-        raise FocuseError(
-            f"{where}: {len(first)} columns{_headings_shown(first, header)}, expected 3 or 4 "
-            "(head, relation, tail, weight); "
-            "name the ones to use with columns (--columns 1,2,3,4 or their headings), several weights with weights "
-            "(--weight-columns)"
-        )
-    return tuple(chosen[role] for role in ROLES[: len(first)])
-
-
-def _choose_with_weights(
-    first: list[str], header: bool, columns: Sequence[str | int] | None, where: str, weights: Sequence[str | int]
-) -> tuple[int, ...]:
-    """Choose columns if the user names the weights: head, relation and tail as given, by heading, or those left."""
-    if isinstance(weights, str) or not weights:
+    if weights is not None and (isinstance(weights, str) or not weights):
         raise FocuseError(f"weights {weights!r}: give a list of columns, by heading or counted from 1")
     if columns is not None:
-        if len(columns) != 3:
-            raise FocuseError(
-                f"columns: {len(columns)} given in addition to weights, expected 3 (head, relation, tail)"
-            )
-        return find_columns(first, header, [*columns, *weights], where)
-    weight_columns = find_columns(first, header, weights, where)
-    by_heading = columns_by_heading(first) if header else {}
-    by_heading = {role: index for role, index in by_heading.items() if role != "weight" and index not in weight_columns}
-    rest = [index for index in range(len(first)) if index not in {*by_heading.values(), *weight_columns}]
-    unnamed = [role for role in ROLES[:3] if role not in by_heading]
-    if unnamed and len(unnamed) != len(rest):
+        if len(columns) < 3 or (weights is not None and len(columns) > 3):
+            expected = "3 or 4 (head, relation, tail, weight) or more weights"
+            expected = expected if weights is None else "3 (head, relation, tail) in addition to weights"
+            raise FocuseError(f"columns: {len(columns)} given, expected {expected}")
+        return find_columns(first, header, [*columns, *(weights or ())], where)
+    shown = f"{len(first)} columns" + (f" ({', '.join(first)})" if header else "")
+    if weights is not None:
+        weight_columns = find_columns(first, header, weights, where)
+        chosen = columns_by_role(first, header, ROLES[:3], taken=weight_columns)
+        if not chosen:
+            advice = "name them with columns (--columns 1,2,3 or their headings)"
+            raise FocuseError(f"{where}: which of {shown} are head, relation and tail? {advice}")
+        return (*(chosen[role] for role in ROLES[:3]), *weight_columns)
+    chosen = columns_by_role(first, header, ROLES[: len(first)])
+    # A weight without a known heading is accepted only in the last column: elsewhere it may be some other number.
+    has_heading = header and "weight" in columns_by_heading(first)
+    if len(chosen) < 3 or (chosen.get("weight", 3) != 3 and not has_heading):
         raise FocuseError(
-            f"{where}: which of {len(first)} columns{_headings_shown(first, header)} are head, relation and tail? "
-            "name them with columns (--columns 1,2,3 or their headings)"
+            f"{where}: {shown}, expected 3 or 4 (head, relation, tail, weight); name the ones to use with columns "
+            "(--columns 1,2,3,4 or their headings), several weights with weights (--weight-columns)"
         )
-    chosen = by_heading | dict(zip(unnamed, rest, strict=False))
-    return (*(chosen[role] for role in ROLES[:3]), *weight_columns)
-
-
-def _headings_shown(first: list[str], header: bool) -> str:
-    return f" ({', '.join(first)})" if header else ""
+    return tuple(chosen[role] for role in ROLES if role in chosen)
 
 
 def find_columns(first: list[str], header: bool, columns: Sequence[str | int], where: str) -> tuple[int, ...]:

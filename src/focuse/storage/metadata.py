@@ -170,9 +170,9 @@ def write_metadata(folder: Path, settings: Config, splits: Splits, normalizer: N
     if splits.merger is not None:
         config["weight_columns"], arrays[COLUMNS] = splits.merger.to_dict(), splits.merger.arrays()
     if splits.attributes is not None:
-        config["node_attributes"] = splits.attributes.source
-        with replace_file(folder / ATTRIBUTES) as temporary:
-            splits.attributes.write(temporary)
+        source, names = splits.attributes.source, json.dumps(splits.attributes.names)
+        config["node_attributes"] = source
+        write_arrays(folder / ATTRIBUTES, splits.attributes.arrays(), {"names": names, "source": source})
     splits.train.entities.write(folder / "entities.parquet")
     splits.train.relations.write(folder / "relations.parquet")
     for name, values in arrays.items():
