@@ -43,11 +43,11 @@ def refuse_overwrite(path: Path, *inputs: str | Path | None) -> None:
 
 
 @contextmanager
-def replace_file(path: Path, durable: bool = False, private: bool = False, keep: Path | None = None) -> Iterator[Path]:
+def replace_file(path: Path, durable: bool = False, private: bool = False) -> Iterator[Path]:
     """Yield a temporary file that replaces `path` when the block ends without an error.
 
     Readers see the old file or the new one, never a part of it. With `durable`, this also holds after a power cut. A
-    `private` file can be read by its owner only. With `keep`, the old file is renamed to that path.
+    `private` file can be read by its owner only.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "notes.txt"
@@ -70,8 +70,6 @@ def replace_file(path: Path, durable: bool = False, private: bool = False, keep:
         temporary.chmod(mode)  # some writers create files that only their owner can read
         if durable:
             fsync_path(temporary)
-        if keep is not None and path.exists():
-            path.replace(keep)
         os.replace(temporary, path)
         if durable:
             fsync_path(path.parent)

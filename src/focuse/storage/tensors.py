@@ -329,9 +329,9 @@ def write_arrays(
     file.seal(sync, drop_cache)
 
 
-def write_tensors(path: Path, tensors: Tables, metadata: Mapping[str, str], keep: Path | None = None) -> None:
-    """Replace a file of torch tensors; with `keep` the old file is renamed to that path."""
-    with writing(path), replace_file(path, durable=True, keep=keep) as temporary:
+def write_tensors(path: Path, tensors: Tables, metadata: Mapping[str, str]) -> None:
+    """Replace a file of torch tensors."""
+    with writing(path), replace_file(path, durable=True) as temporary:
         arrays = {name: tensors[name].detach().cpu().numpy() for name in sorted(tensors)}
         write_arrays(temporary, arrays, metadata, sync=False)
 
