@@ -41,7 +41,6 @@ from focuse.data.sniffer import (
     detect_layout,
     first_fault,
     first_row,
-    is_missing,
     join_words,
     weight_column_names,
     weight_fault,
@@ -495,7 +494,7 @@ def number_column(
     bad = ~np.isfinite(numbers)
     if allow_missing and bad.any():
         shown = ["" if value is None else str(value).strip(" \t") for value in column.filter(pa.array(bad)).to_pylist()]
-        bad[bad] = [not is_missing(value) for value in shown]
+        bad[bad] = [value not in MISSING_NUMBERS for value in shown]
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         value = column[row].as_py()

@@ -264,7 +264,7 @@ NOT_A_NUMBER = "is not a number; correct it"
 PLAIN_NUMBER = re.compile(r"[ \t]*[-+.eE0-9]+[ \t]*")
 THOUSANDS = re.compile(r"[ \t]*[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]*)?[ \t]*")
 DECIMAL_COMMA = re.compile(r"[ \t]*[-+]?[0-9.]+,[0-9]+[ \t]*")
-MISSING_NUMBERS = ("", "nan", "NaN", "NAN")
+MISSING_NUMBERS = ("", "nan", "NaN", "NAN")  # fields that mean that a number is missing
 HEADER_ADVICE = ", or say that line 1 is a header (--header) or which columns to use (--columns)"
 MAX_SHOWN = 60  # characters of a faulty weight that a message shows
 
@@ -302,17 +302,12 @@ def row_fault(row: list[str], layout: TableLayout) -> str:
         if not field.isascii() and any("\udc80" <= character <= "\udcff" for character in field):
             return f"the {role} is not UTF-8 text; save the file as UTF-8"
         if role == number:
-            fault = "" if layout.allows_missing and is_missing(field) else weight_fault(field, number)
+            fault = "" if layout.allows_missing and field in MISSING_NUMBERS else weight_fault(field, number)
             if fault:
                 return fault
         elif not field and not layout.allows_empty_names:
             return f"the {role} is empty; give it a name or remove the line"
-    return ALL_WEIGHTS_MISSING if several and all(is_missing(row[index]) for index in layout.columns[3:]) else ""
-
-
-def is_missing(field: str) -> bool:
-    """Return whether a field means that a number is missing: empty, or NaN."""
-    return field in MISSING_NUMBERS
+    return ALL_WEIGHTS_MISSING if several and all(row[index] in MISSING_NUMBERS for index in layout.columns[3:]) else ""
 
 
 def weight_fault(field: object, role: str = "weight") -> str:
