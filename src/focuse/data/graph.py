@@ -249,6 +249,7 @@ def aggregate_groups(
 Side = Literal["head", "tail"]  # the side of a triple that is predicted or replaced
 Ids = npt.NDArray[np.int32]
 Weights = npt.NDArray[np.float64]
+EDGE_COLUMNS = ("head", "relation", "tail", "weight")
 DUPLICATE_POLICIES = ("keep", "max", "mean", "last")
 MAX_UNSEEN_EXAMPLES = 20
 
@@ -330,14 +331,8 @@ class Graph:
 
         Example: `graph.select(graph.weight > 0.5)`.
         """
-        return replace(
-            self,
-            head=self.head[rows],
-            relation=self.relation[rows],
-            tail=self.tail[rows],
-            weight=self.weight[rows],
-            columns=None if self.columns is None else self.columns.take(rows),
-        )
+        edges: dict[str, Any] = {name: getattr(self, name)[rows] for name in EDGE_COLUMNS}
+        return replace(self, **edges, columns=None if self.columns is None else self.columns.take(rows))
 
     def column(self, name: str) -> Graph:
         """Return the graph weighted by one of its columns, in the user's units, without the edges that lack it.
@@ -394,15 +389,9 @@ class Graph:
         relation_ids = train.relations.ids(self.relations.column)
         head, relation, tail = entity_ids[self.head], relation_ids[self.relation], entity_ids[self.tail]
         known = (head >= 0) & (relation >= 0) & (tail >= 0)
-        graph = replace(
-            self.select(known),
-            head=head[known],
-            relation=relation[known],
-            tail=tail[known],
-            entities=train.entities,
-            relations=train.relations,
-            lower_is_better=train.lower_is_better,
-        )
+        ids: dict[str, Any] = {"head": head[known], "relation": relation[known], "tail": tail[known]}
+        names: dict[str, Any] = {"entities": train.entities, "relations": train.relations}
+        graph = replace(self.select(known), **ids, **names, lower_is_better=train.lower_is_better)
         return AlignedGraph(graph, self._unseen_names(~known, entity_ids < 0, relation_ids < 0))
 
     def _unseen_names(self, rows: Mask, unseen_entity: Mask, unseen_relation: Mask) -> UnseenNames:
@@ -425,11 +414,8 @@ class Graph:
 
         If edges have several weights, each is a column under its name; missing weights are null.
         """
-        names = {
-            "head": self.entities.take(self.head),
-            "relation": self.relations.take(self.relation),
-            "tail": self.entities.take(self.tail),
-        }
+        head, tail = self.entities.take(self.head), self.entities.take(self.tail)
+        names = {"head": head, "relation": self.relations.take(self.relation), "tail": tail}
         return pa.table({**names, **self.weights_by_name()})
 
     def weights_by_name(self) -> dict[str, pa.Array]:
@@ -576,14 +562,9 @@ def concatenate(graphs: Sequence[Graph]) -> Graph:
     columns = graphs[0].columns
     values = [graph.columns.values for graph in graphs if graph.columns is not None]
     same = all(columns and graph.columns and graph.columns.names == columns.names for graph in graphs)
-    return replace(
-        graphs[0],
-        head=np.concatenate([graph.head for graph in graphs]),
-        relation=np.concatenate([graph.relation for graph in graphs]),
-        tail=np.concatenate([graph.tail for graph in graphs]),
-        weight=np.concatenate([graph.weight for graph in graphs]),
-        columns=None if columns is None or not same else replace(columns, values=np.concatenate(values)),
-    )
+    merged = replace(columns, values=np.concatenate(values)) if columns is not None and same else None
+    edges: dict[str, Any] = {name: np.concatenate([getattr(graph, name) for graph in graphs]) for name in EDGE_COLUMNS}
+    return replace(graphs[0], **edges, columns=merged)
 
 
 # ---- lookup in sorted keys ------------------------------------------------------------------------------------------

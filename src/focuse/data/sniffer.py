@@ -35,23 +35,11 @@ HEADINGS = {
 
 @dataclass(frozen=True)
 class TableLayout:
-    """The layout of a text file.
+    """The layout of a text file: `header_lines` lines up to the end of the header, and `width` columns.
 
-    Attributes
-    ----------
-    delimiter : str
-    header_lines : int
-        Lines up to the end of the header, 0 without one.
-    width : int
-        Number of columns in the file.
-    columns : tuple of int
-        Indices of the columns of head, relation, tail and the weights, if any.
-    weight_names : tuple of str
-        Names of the weight columns if there are several.
-    roles : tuple of str
-        What the columns hold. The last role is a number, the others are names.
-    allows_empty_names : bool
-        Whether a name may be empty, as in a query.
+    `columns` are the indices of head, relation, tail and the weights, if any, and `weight_names` the names of several
+    weights. `roles` are what the columns hold, of which the last is a number and the others are names. Names may be
+    empty in a query (`allows_empty_names`).
     """
 
     delimiter: str
@@ -197,21 +185,8 @@ def choose_columns(
 ) -> tuple[int, ...]:
     """Choose the columns of head, relation, tail and weights: as given, else by heading, the others in order.
 
-    Parameters
-    ----------
-    first : list of str
-        The fields of the first line.
-    header : bool
-        Whether these are headings.
-    columns, weights
-        What the user asks for, by heading or counted from 1.
-    where : str
-        The source and line that an error names.
-
-    Returns
-    -------
-    tuple of int
-        Indices of head, relation, tail, and none, one or several weights.
+    `first` are the fields of the first line, and with `header` they are headings. `columns` and `weights` are what the
+    user asks for, by heading or counted from 1. The result has the indices of head, relation, tail and any weights.
     """
     if weights is not None and (isinstance(weights, str) or not weights):
         raise FocuseError(f"weights {weights!r}: give a list of columns, by heading or counted from 1")

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from focuse.data.graph import Graph, Side, isin_sorted
+from focuse.data.out_of_core import LARGE_GRAPH
 from focuse.errors import FocuseError
 from focuse.system import chunks
 
 CHUNK_EDGES = 1 << 20  # edges examined at once
-LARGE_GRAPH = 1 << 22  # in graphs of this many edges, only edges that are relevant for the queries are sorted
 
 Keys = npt.NDArray[np.int64]
 

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 from focuse import __version__
 from focuse.config import SETTINGS, Config
 from focuse.data.attributes import NodeAttributes
-from focuse.data.graph import Graph, UnseenNames, Vocabulary, WeightColumns
+from focuse.data.graph import EDGE_COLUMNS, Graph, UnseenNames, Vocabulary, WeightColumns
 from focuse.data.splits import Splits
 from focuse.data.weights import ColumnMerger, Normalizer, stored_normalizer
 from focuse.errors import FocuseError
@@ -47,7 +47,6 @@ CONFIG = "run.toml"
 SPLITS, SCALING = "splits.safetensors", "weight_scaling.safetensors"
 COLUMNS, ATTRIBUTES = "weight_columns.safetensors", "node_attributes.safetensors"
 PARTS = ("train", "valid", "test")
-EDGE_COLUMNS = ("head", "relation", "tail", "weight")
 RESTORE_ADVICE = "put a copy of it back, or train again"
 
 Metadata = tuple[Config, Splits, Normalizer]
