@@ -665,6 +665,11 @@ def test_empty_networkx_graphs_and_names_are_refused() -> None:
 
 
 class TestParquet:
+    def test_columns_of_parquet_in_any_order_are_read(self, tmp_path: Path) -> None:
+        turned = pa.table(columns(SMALL)).select(["weight", "tail", "head", "relation"])
+        pq.write_table(turned, tmp_path / "g.parquet")
+        assert rows(read(tmp_path / "g.parquet")) == SMALL
+
     def test_parquet_names_that_are_not_utf8_are_refused(self, tmp_path: Path) -> None:
         """Arrow takes a file's word for it; the first to look would have been a crash far from here."""
         path = tmp_path / "g.parquet"

@@ -270,15 +270,9 @@ def _read_parquet(path: Path, options: ReadOptions) -> Graph:
         headings = [name for name in file.schema_arrow.names if not name.startswith(INDEX_PREFIX)]
         _refuse_empty(str(path), len(headings), file.metadata.num_rows)
         chosen = choose_columns(headings, True, options.columns, str(path), options.weights)
-        batches = file.iter_batches(BATCH_ROWS, columns=[headings[index] for index in chosen])
-        large = is_large(path, compressed=True)
-        return _graph_from_batches(headings, map(_validated, batches), chosen, str(path), large)
-
-
-def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch; raise ArrowInvalid if a text column is not UTF-8."""
-    batch.validate(full=True)
-    return batch
+        names = [headings[index] for index in chosen]
+        batches = (batch.select(names) for batch in file.iter_batches(BATCH_ROWS, columns=names))
+        return _graph_from_batches(headings, batches, chosen, str(path), is_large(path, compressed=True))
 
 
 def _read_text(path: Path, options: ReadOptions) -> Graph:
@@ -442,6 +436,7 @@ def _table_blocks(batches: Iterable[pa.RecordBatch], where: str, several: bool) 
     """Yield the names and weights of batches of head, relation, tail and weights."""
     first_row = 1
     for batch in batches:
+        batch.validate(full=True)  # also checks that text is UTF-8
         columns = [pa.chunked_array([column]) for column in batch.columns]
         texts = [text_column(column, role, where, first_row) for role, column in zip(ROLES, columns[:3], strict=False)]
         numbers = [number_column(column, where, several, first_row=first_row) for column in columns[3:]]
@@ -565,21 +560,18 @@ def from_networkx(graph: Any, weights: ColumnNames | None = None) -> Graph:
     if not edges:
         raise FocuseError(f"{where}: no edges")
     keys = [key for *_, key in graph.edges(keys=True)] if graph.is_multigraph() else [None] * len(edges)
+    names = ["weight"] if weights is None else list(map(str, weights))
+    present = [name for name in names if any(name in data for *_, data in edges)]
+    if weights is not None and len(present) < len(names):
+        raise FocuseError(f"{where}: no edge has {next(name for name in names if name not in present)!r} in its data")
     rows = []
     for (head, tail, data), key in zip(edges, keys, strict=True):
         relation = data.get("relation", key if isinstance(key, str) else None)
         if relation is None:
             raise FocuseError(f"{where}, edge {(head, tail)!r}: no 'relation' in its data and no text as its key")
-        rows.append((str(head), str(relation), str(tail)))
-    names = list(ROLES[:3])
-    columns = [to_arrow_column(list(values), where) for values in zip(*rows, strict=True)]
-    for name in ["weight"] if weights is None else map(str, weights):
-        if any(name in data for *_, data in edges):
-            names.append(name)
-            columns.append(to_arrow_column([data.get(name) for *_, data in edges], where))
-        elif weights is not None:
-            raise FocuseError(f"{where}: no edge has {name!r} in its data")
-    return graph_from_table(pa.table(columns, names), range(1, len(names) + 1), where)
+        rows.append((str(head), str(relation), str(tail), *(data.get(name) for name in present)))
+    table = rows_to_arrow(rows, where).rename_columns([*ROLES[:3], *present])
+    return graph_from_table(table, range(1, table.num_columns + 1), where)
 
 
 # ---- one weight per relation ----------------------------------------------------------------------------------------
@@ -589,8 +581,7 @@ def _with_relation_weights(graph: Graph, weights: Mapping[str, float] | str | Pa
     """Give every edge the weight of its relation (the paper's predicate-level case)."""
     table = weights if isinstance(weights, Mapping) else _read_relation_weights(Path(weights))
     for name, value in table.items():
-        fault = weight_fault(value)
-        if fault:
+        if fault := weight_fault(value):
             raise FocuseError(f"relation weights, {str(name)!r}: {fault}")
     # The table may have more relations than this graph, because valid and test seldom have all of them.
     numbers = {str(name): float(value) for name, value in table.items()}
