@@ -113,14 +113,11 @@ class RunFolder:
         The folder appears complete and locked, or not at all. With several processes, `fill` is called after the folder
         has appeared.
         """
-        folder = cls(path, storage)
+        folder, metadata = cls(path, storage), (settings, splits, normalizer)
         CREATED_FOLDERS.add(path.resolve())
-        several = not folder.group.is_single
-        metadata = settings, splits, normalizer
-        folder.storage.path = folder.group.run_on_main(
-            lambda: folder._create(metadata, _write_job if several else fill)
-        )
-        if several:
+        first_fill = fill if folder.group.is_single else _write_job
+        folder.storage.path = folder.group.run_on_main(lambda: folder._create(metadata, first_fill))
+        if not folder.group.is_single:
             fill(folder)
         return folder
 
@@ -195,8 +192,8 @@ class RunFolder:
         try:
             self._lock = ProcessLock.acquire(self.path / LOCK)
         except OSError as error:
-            advice = "make it writable, or continue with a copy of it"
-            advice = "free some space" if error.errno in DISK_FULL_ERRORS else advice
+            full = error.errno in DISK_FULL_ERRORS
+            advice = "free some space" if full else "make it writable, or continue with a copy of it"
             raise ReadOnlyError(f"{self.path}: cannot be written: {error.strerror or error}; {advice}") from None
         if self._lock is None:
             holder = lock_holder(self.path / LOCK) or "another process"

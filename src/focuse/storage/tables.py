@@ -32,7 +32,6 @@ from focuse.data.graph import Graph
 from focuse.engines.process_group import ProcessGroup
 from focuse.errors import FocuseError, counted
 from focuse.models.base import Model
-from focuse.models.registry import MODELS
 from focuse.storage.atomic import fsync_path, replace_file
 from focuse.storage.metadata import with_inverse_rows
 from focuse.storage.old_names import OLD_TENSOR_PREFIXES
@@ -108,8 +107,8 @@ def check_tables(
     for name, shape in expected.items():
         actual = tuple(tables[name].shape) if name in tables else None
         if actual != shape:
-            fault = "damaged run" if settings.model in MODELS else f"damaged run, or not of {settings.model}"
-            raise FocuseError(f"{folder}: {fault}: table {name!r} is {actual} instead of {shape}")
+            fault = f"damaged run, or not of {settings.model}: table {name!r} is {actual} instead of {shape}"
+            raise FocuseError(f"{folder}: {fault}")
 
 
 def make_table_storage(engine: str, group: ProcessGroup = ONE_PROCESS) -> TableStorage:
@@ -214,13 +213,13 @@ class ShardedTables(TableStorage):
                 check_tensors(path)
 
         self.group.run_on_main(check)
+        tensors: Tables = {}
         with reading(path, advice), safe_open(path, framework="pt", device="cpu") as file:
-            return {key: self._read_tensor(file, key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
-
-    def _read_tensor(self, file: Any, key: str) -> torch.Tensor:
-        rows = file.get_slice(key)
-        tensor: torch.Tensor = rows[self.rows(rows.get_shape()[0])] if _is_sharded(key) else file.get_tensor(key)
-        return tensor.clone()
+            for key in file.keys():  # noqa: SIM118
+                rows = file.get_slice(key)
+                mine = rows[self.rows(rows.get_shape()[0])] if _is_sharded(key) else file.get_tensor(key)
+                tensors[key] = mine.clone()
+            return tensors, file.metadata() or {}
 
     def _write(self, path: Path, tensors: Tables, metadata: dict[str, str]) -> None:
         """Write a file together: the main process creates it, all write their rows, and it replaces the old file."""
