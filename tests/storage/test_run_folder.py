@@ -23,7 +23,7 @@ from focuse import FocuseError
 from focuse.errors import Stopped
 from focuse.storage.atomic import ProcessLock
 from focuse.storage.metadata import FORMAT
-from focuse.storage.run_folder import LOCK, ReadOnlyError, RunFolder
+from focuse.storage.run_folder import LOCK, RunFolder
 from focuse.storage.tensors import TensorFile, write_tensors
 from focuse.training.trainer import Trainer
 
@@ -660,7 +660,7 @@ def test_a_folder_in_use_is_refused_for_a_new_run(tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_is_not_locked(tmp_path):
-    with pytest.raises(ReadOnlyError, match="nothing: cannot be written: No such file"):
+    with pytest.raises(FocuseError, match="nothing: cannot be written: No such file"):
         RunFolder(tmp_path / "nothing").lock()
 
 

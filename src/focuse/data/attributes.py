@@ -58,14 +58,8 @@ class AttributeTable:
 class NodeAttributes:
     """The A attributes of a graph's E entities, each standardized to mean 0 and standard deviation 1.
 
-    Attributes
-    ----------
-    values : float32 [E, A]
-        Standardized values, 0 if an attribute is missing.
-    present : bool [E, A]
-        True if an attribute is known.
-    mean, deviation : float64 [A]
-        Mean and standard deviation in the units of the source, which undo the standardization.
+    `values` [E, A] are 0 if an attribute is not `present`. `mean` and `deviation` [A], in the units of the source, undo
+    the standardization.
     """
 
     names: tuple[str, ...]
@@ -222,15 +216,11 @@ def _unknown_entities(table: AttributeTable, ids: npt.NDArray[np.int32], entitie
     shown = ", ".join(f"{name!r}{did_you_mean(entities.nearest(name, 1))}" for name in unknown[:MAX_NAMES_SHOWN])
     if (ids < 0).all():
         raise FocuseError(f"{table.source}: the graph has none of its {len(unknown):,} entities, such as {shown}")
-    every = len(table.entity.unique())
     more = "such as " if len(unknown) > MAX_NAMES_SHOWN else ""
-    verb = "is" if len(unknown) == 1 else "are"
-    return [
-        f"{table.source}: {len(unknown):,} of {every:,} entities {verb} not in the graph and left out: {more}{shown}"
-    ]
+    found = f"{len(unknown):,} of {len(table.entity.unique()):,} entities {'is' if len(unknown) == 1 else 'are'}"
+    return [f"{table.source}: {found} not in the graph and left out: {more}{shown}"]
 
 
 def _shown(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:MAX_NAMES_SHOWN])) + (
-        f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
-    )
+    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
+    return ", ".join(map(repr, names[:MAX_NAMES_SHOWN])) + more

@@ -514,7 +514,7 @@ def from_columns(
 
     Give `columns` instead of `weight` if edges have several weights.
     """
-    head_blocks, relation_blocks, tail_blocks = (_dictionary_blocks(column) for column in (head, relation, tail))
+    head_blocks, relation_blocks, tail_blocks = (dictionary_blocks(column) for column in (head, relation, tail))
     # Heads and tails are unified together, so that every name of a block is looked up once, without a second pass.
     entity_ids, entities = unify_dictionaries(head_blocks + tail_blocks)
     relation_ids, relations = unify_dictionaries(relation_blocks)
@@ -528,7 +528,7 @@ def from_columns(
     )
 
 
-def _dictionary_blocks(column: Iterable[str] | pa.Array | pa.ChunkedArray) -> list[pa.Array]:
+def dictionary_blocks(column: Iterable[str] | pa.Array | pa.ChunkedArray) -> list[pa.Array]:
     """Return a column of names, encoded or not, as blocks that are dictionary-encoded."""
     if not isinstance(column, pa.Array | pa.ChunkedArray):
         column = pa.array(list(column), pa.string())

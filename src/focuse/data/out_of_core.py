@@ -24,7 +24,16 @@ import platformdirs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from focuse.data.graph import EDGE_COLUMNS, Graph, Ids, Vocabulary, concatenate_blocks, isin_sorted, unify_dictionaries
+from focuse.data.graph import (
+    EDGE_COLUMNS,
+    Graph,
+    Ids,
+    Vocabulary,
+    concatenate_blocks,
+    dictionary_blocks,
+    isin_sorted,
+    unify_dictionaries,
+)
 from focuse.errors import FocuseError
 from focuse.system import chunks, free_memory
 
@@ -33,7 +42,6 @@ BYTES_PER_EDGE = 600  # free memory required per edge of a group, which is twice
 CHUNK_EDGES = 1 << 20  # edges processed at once
 ABANDONED_SECONDS = 86_400.0  # an older file belongs to a killed process
 MAX_NAME_BYTES = (1 << 31) - 1  # the limit of one Arrow column of names
-ENCODED = pa.dictionary(pa.int32(), pa.string())
 COLUMNS = {name: np.float64 if name == "weight" else np.int32 for name in EDGE_COLUMNS}
 
 
@@ -112,7 +120,7 @@ def encode_blocks(
     names = {name: GrowingVocabulary(source) for name in ("head", "relation", "tail")}
     for group in _groups_of_blocks(blocks):
         for index, name in enumerate(names):
-            ids, distinct = unify_dictionaries([_encoded(block[index]) for block in group])
+            ids, distinct = unify_dictionaries([part for block in group for part in dictionary_blocks(block[index])])
             columns[name].append(names[name].ids(distinct.column)[ids])
         edges = sum(len(block[0]) for block in group)
         columns["weight"].append(concatenate_blocks([block[3] for block in group]) if weighted else np.ones(edges))
@@ -138,10 +146,6 @@ def _groups_of_blocks(blocks: Iterable[Sequence[pa.Array]]) -> Iterator[list[Seq
             group = []
     if group:
         yield group
-
-
-def _encoded(column: pa.Array) -> pa.Array:
-    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode().cast(ENCODED)
 
 
 # ---- held-out rows --------------------------------------------------------------------------------------------------

@@ -53,10 +53,6 @@ JOB = "job.txt"  # holds the name of the torchrun job that created the run
 CREATED_FOLDERS: set[Path] = set()  # run folders that this process has created
 
 
-class ReadOnlyError(FocuseError):
-    """The error of a run folder in which no file can be written."""
-
-
 class RunFolder:
     """A reader and writer of the folder of one run; `storage` reads and writes its embedding tables.
 
@@ -194,19 +190,15 @@ class RunFolder:
         except OSError as error:
             full = error.errno in DISK_FULL_ERRORS
             advice = "free some space" if full else "make it writable, or continue with a copy of it"
-            raise ReadOnlyError(f"{self.path}: cannot be written: {error.strerror or error}; {advice}") from None
+            raise FocuseError(f"{self.path}: cannot be written: {error.strerror or error}; {advice}") from None
         if self._lock is None:
             holder = lock_holder(self.path / LOCK) or "another process"
             raise FocuseError(f"{self.path}: is in use by {holder}; wait for it, or stop it first")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder within a block; the folder of a finished run is not locked if it cannot be written."""
-        try:
-            self.lock()
-        except ReadOnlyError:
-            if not (self.path / MODEL).exists():
-                raise
+        """Lock the folder within a block."""
+        self.lock()
         try:
             yield
         finally:
@@ -260,11 +252,9 @@ class RunFolder:
 
     def repair(self, checkpoint: Checkpoint) -> None:
         """Write the final tables again if they were removed, and remove the temporary files of a killed process."""
-        writable, missing = self.group.run_on_main(lambda: (self._lock is not None, not (self.path / MODEL).exists()))
-        if writable and missing:
+        if self.group.run_on_main(lambda: not (self.path / MODEL).exists()):
             self.storage.write_model(checkpoint)
-        if writable:
-            self.group.run_on_main(self._clean_temporary)
+        self.group.run_on_main(self._clean_temporary)
 
     def _clean_temporary(self) -> None:
         """Remove files that a killed process left half-written."""
