@@ -166,13 +166,6 @@ def test_columns_of_different_length_or_with_gaps_are_refused() -> None:
         from_columns(["a", None], ["r", "r"], ["b", "c"])  # type: ignore[list-item]
 
 
-def test_networkx_keeps_repeated_edges_and_their_data() -> None:
-    graph = graph_of([("a", "r", "b", 1.0), ("a", "r", "b", 2.0), ("b", "s", "b", 3.0)]).to_networkx()
-    assert sorted((h, d["relation"], t, d["weight"]) for h, t, d in graph.edges(data=True)) == [
-        ("a", "r", "b", 1.0), ("a", "r", "b", 2.0), ("b", "s", "b", 3.0),
-    ]  # fmt: skip
-
-
 def test_a_graph_shows_its_size() -> None:
     assert repr(graph_of([("a", "r", "b", 1.0)])) == "Graph(graph: 1 edge, 2 entities, 1 relation)"
 
@@ -448,11 +441,8 @@ def test_weight_columns_are_unchanged_after_writing_and_reading(both: Graph, suf
 
 
 def test_weight_columns_are_unchanged_through_frames(both: Graph) -> None:
-    for form in (both.to_pandas(), both.to_polars(), both.to_arrow()):
+    for form in (both.to_pandas(), both.to_arrow()):
         np.testing.assert_array_equal(values(read(form, weights=list(NAMES))), VALUES)
-    edges = list(both.to_networkx().edges(data=True))
-    assert edges[0][2] == {"relation": "r", "confidence": 0.5, "age": 3.0}
-    assert next(data for _, _, data in edges if data["relation"] == "s") == {"relation": "s", "age": -2.5}
 
 
 def test_relation_weights_replace_weight_columns(both: Graph) -> None:

@@ -85,12 +85,9 @@ class NodeAttributes:
             values, present, mean, deviation = map(file.get_tensor, ("values", "present", "mean", "deviation"))
             metadata = file.metadata() or {}
         names = tuple(json.loads(metadata["names"]))
-        for name, array in (("values", values), ("present", present), ("mean", mean), ("deviation", deviation)):
-            shape = (entities, len(names)) if name in ("values", "present") else (len(names),)
-            if array.shape != shape or array.dtype.kind != ("b" if name == "present" else "f"):
-                raise ValueError(f"{name} are {array.dtype} {array.shape} instead of {shape}")
-            if not np.isfinite(array).all():
-                raise ValueError(f"{name} are not all finite")
+        shapes = {array.shape for array in (values, present)}, {array.shape for array in (mean, deviation)}
+        if shapes != ({(entities, len(names))}, {(len(names),)}):
+            raise ValueError(f"values of shape {values.shape} instead of {entities} entities, {len(names)} attributes")
         return cls(names, values, present, mean, deviation, metadata["source"])
 
 

@@ -22,9 +22,7 @@ from focuse.option_strings import choose
 from focuse.system import chunks
 
 if TYPE_CHECKING:
-    import networkx
     import pandas
-    import polars
 
 
 BASE_IRI = "urn:focuse:"  # the prefix of names in RDF that are not IRIs
@@ -399,13 +397,9 @@ class Graph:
         entities = np.unique(np.concatenate([self.head[rows], self.tail[rows]]))
         relations = np.unique(self.relation[rows])
         entities, relations = entities[unseen_entity[entities]], relations[unseen_relation[relations]]
-        return UnseenNames(
-            int(rows.sum()),
-            len(entities),
-            len(relations),
-            self.entities.take(entities[:MAX_UNSEEN_EXAMPLES]).to_pylist(),
-            self.relations.take(relations[:MAX_UNSEEN_EXAMPLES]).to_pylist(),
-        )
+        entity_examples = self.entities.take(entities[:MAX_UNSEEN_EXAMPLES]).to_pylist()
+        relation_examples = self.relations.take(relations[:MAX_UNSEEN_EXAMPLES]).to_pylist()
+        return UnseenNames(int(rows.sum()), len(entities), len(relations), entity_examples, relation_examples)
 
     # ---- conversion ---------------------------------------------------------------------------------------------
 
@@ -433,26 +427,6 @@ class Graph:
     def to_pandas(self) -> pandas.DataFrame:
         """Return a pandas frame with the columns of `to_arrow`."""
         return self.to_arrow().to_pandas()
-
-    def to_polars(self) -> polars.DataFrame:
-        """Return a polars frame with the columns of `to_arrow`."""
-        import polars
-
-        return polars.from_arrow(self.to_arrow())
-
-    def to_networkx(self) -> networkx.MultiDiGraph:
-        """Return a directed multigraph whose edges carry `relation` and `weight`; their keys are running numbers.
-
-        Several weights are stored under their names; missing ones are left out.
-        """
-        import networkx
-
-        graph = networkx.MultiDiGraph()
-        graph.add_nodes_from(self.entities)
-        for row in self.to_arrow().to_pylist():
-            head, tail = row.pop("head"), row.pop("tail")
-            graph.add_edge(head, tail, **{name: value for name, value in row.items() if value is not None})
-        return graph
 
     def write(self, path: str | Path, base_iri: str = BASE_IRI) -> None:
         """Write the graph to a .tsv, .csv, .parquet, RDF (.nt, .nq, .ttl, .trig) or .graphml file.
@@ -485,14 +459,11 @@ class AlignedGraph:
 
     def __str__(self) -> str:
         """Return one line on the rows that were left out, or an empty string if there are none."""
-        unseen = self.unseen
+        unseen, parts = self.unseen, []
         if not unseen.rows:
             return ""
-        parts = []
-        for kind, count, names in (
-            ("entities", unseen.entities, unseen.entity_examples),
-            ("relations", unseen.relations, unseen.relation_examples),
-        ):
+        entities = "entities", unseen.entities, unseen.entity_examples
+        for kind, count, names in (entities, ("relations", unseen.relations, unseen.relation_examples)):
             if count:
                 shown = ", ".join(repr(name) for name in names[:3])
                 parts.append(f"{counted(count, kind)} ({shown}{', …' if count > 3 else ''})")

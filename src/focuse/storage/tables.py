@@ -36,7 +36,6 @@ from focuse.storage.atomic import fsync_path, replace_file
 from focuse.storage.metadata import with_inverse_rows
 from focuse.storage.old_names import OLD_TENSOR_PREFIXES
 from focuse.storage.tensors import (
-    RESTORE_PARTITIONS,
     Array,
     ArraySpec,
     Tables,
@@ -341,11 +340,7 @@ class PartitionFiles:
             manifest = Manifest(**check_row(json.loads(path.read_text(encoding="utf-8")), required=True))
             if manifest.format != MANIFEST_FORMAT or not all(isinstance(version, int) for version in manifest.versions):
                 raise ValueError(f"format {manifest.format}, this focuse reads {MANIFEST_FORMAT}")
-        names = manifest.files() | {EDGES}
-        missing = sorted(name for name in names if not (self.folder / name).is_file())
-        if missing:
-            raise FocuseError(f"{self.folder / missing[0]}: missing; {RESTORE_PARTITIONS}")
-        for name in sorted(names):  # all files are verified now, because some of them are read only hours later
+        for name in sorted(manifest.files() | {EDGES}):  # verified now, because some are read only hours later
             with reading_partition(self.folder / name) as path:
                 check_tensors(path, required=True)
         self.manifest, self.current = manifest, list(manifest.versions)
