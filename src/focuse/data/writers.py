@@ -30,8 +30,6 @@ TABLE_SUFFIXES = (".tsv", ".csv", ".parquet")
 NAME_COLUMNS = ("head", "relation", "tail")
 CHUNK_ROWS = 1 << 18  # rows in memory as names at once
 
-# ---- writers of other formats ---------------------------------------------------------------------------------------
-
 GRAPH_WRITERS: dict[str, str] = {}
 LINK_WRITERS: dict[str, str] = {}
 
@@ -73,9 +71,6 @@ def _format_and_compression(path: Path, writers: dict[str, str]) -> tuple[str, s
             f"{path}: cannot write {path.suffix or 'a file without suffix'}; use {', '.join(suffixes)} or {last}"
         )
     return suffix, compression
-
-
-# ---- graphs ---------------------------------------------------------------------------------------------------------
 
 
 def check_graph_path(path: Path) -> tuple[str, str | None]:
@@ -153,9 +148,6 @@ def refuse_characters(graph: Graph, path: Path, pattern: str, fault: str) -> Non
         if pc.any(refused).as_py():
             name = names[pc.index(refused, True).as_py()].as_py()
             raise FocuseError(f"{path}: the name {name!r} contains {fault}")
-
-
-# ---- links: predictions and discoveries with their numbers ----------------------------------------------------------
 
 
 def write_links(links: Any, path: str | Path, base: str = BASE_IRI, asserted: bool = False) -> Path:
