@@ -677,7 +677,7 @@ def resume(
     group = join_group(settings.engine, settings.device)
     store = RunFolder(store.path, make_table_storage(settings.engine, group))
     with limited_memory(settings.memory_limit), explain_memory_errors(), store.locked():
-        checkpoint, rows = store.load_checkpoint(note=reporter.note), store.storage.rows(len(splits.train.entities))
+        checkpoint, rows = store.load_checkpoint(), store.storage.rows(len(splits.train.entities))
         if checkpoint is not None and settings.engine != "partitioned":
             check_tables(checkpoint.tables, settings, build_model(settings, splits), splits.train, Path(folder), rows)
         settings = _settings_to_resume(store, settings, checkpoint, epochs)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from focuse.errors import FocuseError
+from focuse.storage.atomic import refuse_overwrite
+
 
 @pytest.mark.parametrize(
     ("words", "name"),
@@ -37,7 +40,8 @@ def test_file_of_a_run_is_not_overwritten(refused, trained, words, name):
 
 
 def test_every_file_of_a_run_is_protected(trained):
-    from focuse.storage.atomic import RUN_FILES
-
-    found = {path.name for path in trained.folder.iterdir() if path.suffix in (".parquet", ".safetensors")}
-    assert {"model.safetensors", "entities.parquet"} <= found <= set(RUN_FILES)
+    found = [path for path in trained.folder.iterdir() if path.suffix in (".parquet", ".safetensors", ".toml")]
+    assert len(found) >= 7
+    for path in found:
+        with pytest.raises(FocuseError, match="this file is a part of the run"):
+            refuse_overwrite(path)

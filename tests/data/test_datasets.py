@@ -288,27 +288,16 @@ def archive_bytes(*extra: tuple[str, bytes], texts: dict[str, str] = TEXTS) -> b
     return stream.getvalue()
 
 
-def understated(content: bytes) -> bytes:
-    """The archive with a directory that states fewer bytes than the last member has."""
-    changed = bytearray(content)
-    entry = changed.rindex(b"PK\x01\x02")
-    changed[entry + 24 : entry + 28] = (5).to_bytes(4, "little")
-    return bytes(changed)
-
-
 BAD = {
     "page": (b"<html>please log in</html>", "not a zip file"),
     "short": (archive_bytes()[:-60], "not a zip file"),
     "missing": (archive_bytes(texts={"train": TEXTS["train"]}), "no item named 'valid.tsv'"),
-    "other": (archive_bytes(texts={**TEXTS, "test": "x\tr\ty\t1\n"}), "made/test.tsv has the md5"),
-    "bomb": (archive_bytes(texts={**TEXTS, "test": "x" * 5000}), "test.tsv has 5,000 bytes"),
-    "understated": (understated(archive_bytes(texts={**TEXTS, "test": "x" * 5000})), "test.tsv"),
+    "other": (archive_bytes(texts={**TEXTS, "test": "x\tr\ty\t1\n"}), "test.tsv has the md5"),
 }
 
 
 @pytest.mark.parametrize(("content", "says"), BAD.values(), ids=BAD)
-def test_a_bad_archive_is_refused_and_nothing_is_installed(online, cache, monkeypatch, content, says):
-    monkeypatch.setattr(datasets, "MAX_TEXT_BYTES", 4000)
+def test_a_bad_archive_is_refused_and_nothing_is_installed(online, cache, content, says):
     (online.folder / "made.zip").write_bytes(content)
     message = complaint(lambda: load("made"))
     assert message.startswith(f"{online.url}/made.zip: damaged archive (")
@@ -333,11 +322,9 @@ def test_any_damage_to_an_archive_is_detected_or_has_no_effect(made, tmp_path):
         for _ in range(chance.choice([1, 2, 8])):
             spoilt[chance.randrange(0 if number % 2 else len(content) - 250, len(content))] = chance.randrange(256)
         (tmp_path / "spoilt.zip").write_bytes(spoilt)
-        folder = tmp_path / str(number)
-        folder.mkdir()
         try:
-            datasets.unpack(tmp_path / "spoilt.zip", made, folder)
-            assert all((folder / f"{part}.tsv").read_text() == text for part, text in TEXTS.items())
+            texts = datasets.unpack(tmp_path / "spoilt.zip", made)
+            assert all(texts[part].decode() == text for part, text in TEXTS.items())
         except FocuseError:
             damaged += 1
     assert damaged > 100

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from focuse.engines.process_group import ProcessGroup
 from focuse.errors import FocuseError
-from focuse.storage.run_folder import ReadOnlyError, RunFolder
+from focuse.storage.run_folder import RunFolder
 from focuse.storage.tables import Checkpoint, Progress, ShardedTables
 
 FOLDER = Path(os.environ.get("SHARDED_FOLDER", "."))
@@ -62,12 +62,12 @@ def work(group: ProcessGroup) -> None:
     with pytest.raises(FocuseError, match="No such file or directory"):
         RunFolder(FOLDER / "nowhere", ShardedTables(group)).save(Checkpoint(progress, cut(whole(), group), {}))
     assert group.run_on_main(lambda: group.rank) == 0
-    with pytest.raises(ReadOnlyError, match="this is why"):
+    with pytest.raises(FocuseError, match="this is why"):
         group.run_on_main(fail)
 
 
 def fail() -> None:
-    raise ReadOnlyError("this is why")
+    raise FocuseError("this is why")
 
 
 def read(store: RunFolder, group: ProcessGroup) -> None:

@@ -26,14 +26,6 @@ class TestReplacing:
         assert path.read_text() == "old"
         assert list(tmp_path.iterdir()) == [path]
 
-    @pytest.mark.parametrize("durable", [False, True])
-    def test_the_old_file_can_be_kept_under_another_name(self, tmp_path: Path, durable: bool) -> None:
-        path = tmp_path / "x"
-        for text in ("first", "second"):
-            with replace_file(path, durable=durable, keep=tmp_path / "before") as temporary:
-                temporary.write_text(text)
-        assert (path.read_text(), (tmp_path / "before").read_text()) == ("second", "first")
-
     @pytest.mark.skipif(sys.platform == "win32", reason="there are no modes")
     def test_private_file_is_readable_by_its_owner_only(self, tmp_path: Path) -> None:
         with replace_file(tmp_path / "x", private=True) as temporary:

@@ -169,7 +169,8 @@ class TestFiles:
         with pytest.raises(FocuseError, match=rf"{name}.safetensors: damaged file"):
             use(run)
 
-    def test_deeply_nested_history_lines_are_skipped(self, run: Path) -> None:
+    def test_deeply_nested_history_lines_are_reported(self, run: Path) -> None:
         with (run / "history.jsonl").open("a", encoding="utf-8") as file:
             file.write("[" * 100_000 + "\n")
-        assert len(focuse.load(run).history) == 1
+        with pytest.raises(FocuseError, match=r"history\.jsonl: damaged file: line 2 was altered"):
+            focuse.load(run)

@@ -26,7 +26,6 @@ from focuse.storage.tensors import (
     map_arrays,
     read_into,
     read_records,
-    read_tensors,
     reading,
     seal_row,
     seal_text,
@@ -102,15 +101,6 @@ class TestWriting:
                 tmp_path / str(number), {name: torch.ones(2) for name in names}, {name: name for name in names}
             )
         assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
-
-    def test_previous_file_is_kept(self, tmp_path: Path) -> None:
-        path, before = tmp_path / "x.safetensors", tmp_path / "before.safetensors"
-        for number in (1, 2, 3):
-            write_tensors(path, {"t": torch.full((2,), number)}, {"n": str(number)}, keep=before)
-        found, metadata = read_tensors(path, "cpu")
-        assert (found["t"].tolist(), metadata["n"]) == ([3, 3], "3")
-        assert read_tensors(before, "cpu")[0]["t"].tolist() == [2, 2]
-        assert {each.name for each in tmp_path.iterdir()} == {path.name, before.name}
 
     def test_a_failed_write_replaces_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "x.safetensors"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from safetensors import safe_open
-from safetensors.numpy import save_file
 
 from focuse.data.graph import Vocabulary, concatenate_blocks
 from focuse.data.readers import (
@@ -30,7 +28,7 @@ from focuse.data.readers import (
     text_column,
     without_index_columns,
 )
-from focuse.data.sniffer import TableLayout, columns_by_heading, find_columns, first_row, is_number
+from focuse.data.sniffer import TableLayout, columns_by_heading, columns_by_role, first_row, is_number
 from focuse.errors import FocuseError, counted, did_you_mean
 
 ROLES = ("entity", "attribute", "value")
@@ -55,26 +53,13 @@ class AttributeTable:
     def __len__(self) -> int:
         return len(self.value)
 
-    def fingerprint(self) -> str:
-        """Return a hash of all rows."""
-        digest = hashlib.sha256(self.value.tobytes())
-        for column in (self.entity, self.attribute):
-            digest.update("\n".join(map(str, column.to_pylist())).encode())
-        return digest.hexdigest()[:16]
-
 
 @dataclass(frozen=True)
 class NodeAttributes:
     """The A attributes of a graph's E entities, each standardized to mean 0 and standard deviation 1.
 
-    Attributes
-    ----------
-    values : float32 [E, A]
-        Standardized values, 0 if an attribute is missing.
-    present : bool [E, A]
-        True if an attribute is known.
-    mean, deviation : float64 [A]
-        Mean and standard deviation in the units of the source, which undo the standardization.
+    `values` [E, A] are 0 if an attribute is not `present`. `mean` and `deviation` [A], in the units of the source, undo
+    the standardization.
     """
 
     names: tuple[str, ...]
@@ -89,49 +74,28 @@ class NodeAttributes:
         have = int(self.present.any(axis=1).sum())
         return f"{self.source}: {len(self.names)} attributes ({shown}) of {have:,} of {len(self.values):,} entities"
 
-    def original(self, values: npt.NDArray[Any]) -> Floats:
-        """Return standardized values [..., A] in the units of the source."""
-        original: Floats = values.astype(np.float64) * self.deviation + self.mean
-        return original
-
-    def write(self, path: Path) -> None:
-        """Write one safetensors file, with the names of the attributes in its metadata."""
-        arrays = {"values": self.values, "present": self.present, "mean": self.mean, "deviation": self.deviation}
-        save_file(arrays, path, {"names": json.dumps(self.names), "source": self.source})
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays that a run stores."""
+        return {"values": self.values, "present": self.present, "mean": self.mean, "deviation": self.deviation}
 
     @classmethod
     def read(cls, path: Path, entities: int) -> NodeAttributes:
-        """Read a file that `write` wrote; raise ValueError if it does not fit the number of entities."""
+        """Read a file of `arrays`, with names and source in its metadata; raise ValueError if they do not fit."""
         with safe_open(path, framework="numpy") as file:
-            arrays = {name: file.get_tensor(name) for name in ("values", "present", "mean", "deviation")}
+            values, present, mean, deviation = map(file.get_tensor, ("values", "present", "mean", "deviation"))
             metadata = file.metadata() or {}
         names = tuple(json.loads(metadata["names"]))
-        shapes = {"values": (entities, len(names)), "mean": (len(names),)}
-        shapes |= {"present": shapes["values"], "deviation": shapes["mean"]}
-        for name, array in arrays.items():
-            if array.shape != shapes[name] or array.dtype.kind != ("b" if name == "present" else "f"):
-                raise ValueError(f"{name} are {array.dtype} {array.shape} instead of {shapes[name]}")
-            if not np.isfinite(array).all():
-                raise ValueError(f"{name} are not all finite")
-        return cls(names, arrays["values"], arrays["present"], arrays["mean"], arrays["deviation"], metadata["source"])
+        shapes = {array.shape for array in (values, present)}, {array.shape for array in (mean, deviation)}
+        if shapes != ({(entities, len(names))}, {(len(names),)}):
+            raise ValueError(f"values of shape {values.shape} instead of {entities} entities, {len(names)} attributes")
+        return cls(names, values, present, mean, deviation, metadata["source"])
 
 
-def read_attributes(
-    source: Any,
-    *,
-    columns: Sequence[str | int] | None = None,
-    delimiter: str | None = None,
-    header: bool | None = None,
-) -> AttributeTable:
+def read_attributes(source: Any) -> AttributeTable:
     """Read numeric attributes of entities: rows of entity, attribute and value, which may be missing (empty or NaN).
 
-    Parameters
-    ----------
-    source
-        A file (TSV or CSV, plain or compressed by gzip or zstd; Parquet), a pandas or polars frame, an Arrow table, or
-        rows of tuples.
-    columns : sequence of str or int
-        The three columns to use, by heading or counted from 1.
+    The source is a file (TSV or CSV, plain or compressed by gzip or zstd; Parquet), a pandas or polars frame, an Arrow
+    table, or rows of tuples.
 
     >>> len(read_attributes([("Berlin", "inhabitants", 3.7e6), ("Berlin", "founded", 1237), ("Bonn", "founded", None)]))
     3
@@ -140,14 +104,12 @@ def read_attributes(
         return source
     if isinstance(source, str | os.PathLike):
         path = Path(source)
-        if inspect_file(path).is_parquet:
-            table = _from_table(read_parquet_table(path), columns, str(path))
-        else:
-            table = _read_text(path, columns, delimiter, header)
+        is_parquet = inspect_file(path).is_parquet
+        table = _from_table(read_parquet_table(path), str(path)) if is_parquet else _read_text(path)
     elif hasattr(source, "__arrow_c_stream__") or hasattr(source, "__dataframe__"):
-        table = _from_table(frame_to_arrow(source), columns, "attributes")
+        table = _from_table(frame_to_arrow(source), "attributes")
     elif isinstance(source, Iterable) and not isinstance(source, Mapping):
-        table = _from_table(rows_to_arrow(source, "attributes", ROLES), columns, "attributes")
+        table = _from_table(rows_to_arrow(source, "attributes", ROLES), "attributes")
     else:
         raise FocuseError(f"cannot read attributes from {type(source).__name__}: give a file, a frame or rows")
     names = pc.unique(table.attribute).to_pylist()
@@ -159,12 +121,12 @@ def read_attributes(
     return table
 
 
-def _read_text(
-    path: Path, columns: Sequence[str | int] | None, delimiter: str | None, header: bool | None
-) -> AttributeTable:
-    first, delimiter, end = first_row(first_lines(path), str(path), delimiter, ROLES)
-    header = _is_header(first, columns) if header is None else header
-    chosen = _choose_columns(first, header, columns, f"{path}, line 1")
+def _read_text(path: Path) -> AttributeTable:
+    first, delimiter, end = first_row(first_lines(path), str(path), None, ROLES)
+    # In a line of data, one field is a number or empty.
+    is_data = any(is_number(field) or not field.strip() for field in first)
+    header = not is_data and bool(columns_by_heading(first, HEADINGS))
+    chosen = _choose_columns(first, header, f"{path}, line 1")
     layout = TableLayout(delimiter, end if header else 0, len(first), chosen, roles=ROLES)
     table = parse_text(path, layout)
     if not len(table):
@@ -176,39 +138,20 @@ def _read_text(
     return AttributeTable(entity, attribute, value, str(path))
 
 
-def _is_header(first: list[str], columns: Sequence[str | int] | None) -> bool:
-    """Return whether a first line holds headings; in a line of data, one field is a number or empty."""
-    if any(not str(column).isdecimal() for column in columns or ()):
-        return True
-    if any(is_number(field) or not field.strip() for field in first):
-        return False
-    return bool(columns_by_heading(first, HEADINGS))
-
-
-def _choose_columns(first: list[str], header: bool, columns: Sequence[str | int] | None, where: str) -> tuple[int, ...]:
-    """Choose the columns of entity, attribute and value: as given, by heading, or in order if there are three."""
-    if columns is not None:
-        if len(columns) != len(ROLES):
-            raise FocuseError(f"columns: {len(columns)} given, expected 3 (entity, attribute, value)")
-        return find_columns(first, header, columns, where)
-    by_heading = columns_by_heading(first, HEADINGS) if header else {}
-    rest = [index for index in range(len(first)) if index not in by_heading.values()]
-    unnamed = [role for role in ROLES if role not in by_heading]
-    if unnamed and len(rest) != len(unnamed):
+def _choose_columns(first: list[str], header: bool, where: str) -> tuple[int, ...]:
+    """Choose the columns of entity, attribute and value: by heading, or in order if there are three."""
+    chosen = columns_by_role(first, header, ROLES, HEADINGS)
+    if not chosen:
         shown = f" ({', '.join(first)})" if header else ""
         raise FocuseError(f"{where}: {len(first)} columns{shown}, expected 3 (entity, attribute, value)")
-    chosen = by_heading | dict(zip(unnamed, rest, strict=False))
     return tuple(chosen[role] for role in ROLES)
 
 
-def _from_table(table: pa.Table, columns: Sequence[str | int] | None, where: str) -> AttributeTable:
+def _from_table(table: pa.Table, where: str) -> AttributeTable:
     table = without_index_columns(table, where, ROLES)
-    chosen = _choose_columns(list(table.column_names), True, columns, where)
-    entity, attribute = (
-        pa.chunked_array(text_column(table.column(index), role, where)).combine_chunks()
-        for role, index in zip(ROLES[:2], chosen, strict=False)
-    )
-    value = number_column(table.column(chosen[2]), where, allow_missing=True, role="value")
+    table = table.select(_choose_columns(table.column_names, True, where))
+    entity, attribute = (text_column(table.column(index), ROLES[index], where).combine_chunks() for index in (0, 1))
+    value = number_column(table.column(2), where, allow_missing=True, role="value")
     return AttributeTable(entity, attribute, value, where)
 
 
@@ -270,15 +213,11 @@ def _unknown_entities(table: AttributeTable, ids: npt.NDArray[np.int32], entitie
     shown = ", ".join(f"{name!r}{did_you_mean(entities.nearest(name, 1))}" for name in unknown[:MAX_NAMES_SHOWN])
     if (ids < 0).all():
         raise FocuseError(f"{table.source}: the graph has none of its {len(unknown):,} entities, such as {shown}")
-    every = len(table.entity.unique())
     more = "such as " if len(unknown) > MAX_NAMES_SHOWN else ""
-    verb = "is" if len(unknown) == 1 else "are"
-    return [
-        f"{table.source}: {len(unknown):,} of {every:,} entities {verb} not in the graph and left out: {more}{shown}"
-    ]
+    found = f"{len(unknown):,} of {len(table.entity.unique()):,} entities {'is' if len(unknown) == 1 else 'are'}"
+    return [f"{table.source}: {found} not in the graph and left out: {more}{shown}"]
 
 
 def _shown(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:MAX_NAMES_SHOWN])) + (
-        f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
-    )
+    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
+    return ", ".join(map(repr, names[:MAX_NAMES_SHOWN])) + more

@@ -29,8 +29,6 @@ __all__ = ["Dataset", "careers", "fetch", "load", "names", "path"]
 
 PARTS = ("train", "valid", "test")
 SUFFIXES = (".tsv", ".tsv.gz")  # a compressed file has precedence
-MAX_TEXT_BYTES = 256 << 20  # limit of one decompressed file; none has a tenth of this size
-BLOCK_BYTES = 1 << 20
 RETRIES = 2  # downloads that fail are tried again this often
 MANUAL_ADVICE = "or put the files into the folder that FOCUSE_DATA names"
 # Reading a damaged archive may raise these errors; an archive with a password raises RuntimeError.
@@ -44,9 +42,6 @@ def careers() -> Graph:
     Graph(careers: 10,000 edges, 490 entities, 7 relations)
     """
     return replace(read(Path(__file__).with_name("careers.tsv.gz"), header=False), source="careers")
-
-
-# ---- the catalog ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -107,9 +102,6 @@ def _read_catalog() -> dict[str, CatalogEntry]:
 CATALOG = _read_catalog()
 
 
-# ---- local copies ---------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class LocalCopy:
     """A local copy of a dataset: a folder and the files of its splits."""
@@ -162,7 +154,7 @@ def _complete_copy(entry: CatalogEntry) -> LocalCopy:
         raise FocuseError(f"{entry.name} is not here; {_advice(entry)}")
     if copy.missing:
         part = copy.missing[0]
-        raise FocuseError(f"{copy.folder}: no {part}.tsv or {part}.tsv.gz; {_repair_advice(copy, entry)}")
+        raise FocuseError(f"{copy.folder}: no {part}.tsv or {part}.tsv.gz; {_advice(entry, copy)}")
     return copy
 
 
@@ -170,25 +162,23 @@ def _entry(name: str) -> CatalogEntry:
     return CATALOG[choose("dataset", name, CATALOG)]
 
 
-def _advice(entry: CatalogEntry) -> str:
+def _advice(entry: CatalogEntry, copy: LocalCopy | None = None) -> str:
+    """Return how to get a dataset, or how to replace a damaged copy of it."""
+    if copy is not None and (copy.folder.parent != cache_folder() or not entry.public):
+        return "put the original there, or move the folder away"
+    if copy is not None:
+        return f"run 'focuse datasets fetch {entry.name} --force'"
     manual = f"put its files into the folder {entry.name} of the one that FOCUSE_DATA names"
     if not entry.public:
         return f"it has no public source: {manual}"
     return f"run 'focuse datasets fetch {entry.name}', or {manual}"
 
 
-# ---- fetching, verifying, loading -----------------------------------------------------------------------------------
-
-
 def fetch(name: str, force: bool = False, progress: bool = False) -> Path:
     """Return the folder of a dataset, verified; it is downloaded into the cache if there is no local copy.
 
-    Parameters
-    ----------
-    force : bool
-        Download it even if there is a copy, and replace the one in the cache.
-    progress : bool
-        Show the progress of a download on standard error.
+    With `force` it is downloaded even if there is a copy, and replaces the one in the cache. With `progress` the
+    progress of a download is shown on standard error.
     """
     entry = _entry(name)
     if find(name) is not None and not force:
@@ -197,8 +187,7 @@ def fetch(name: str, force: bool = False, progress: bool = False) -> Path:
         return copy.folder
     if not entry.public:
         raise FocuseError(f"{name} cannot be fetched; {_advice(entry)}")
-    _download(entry, progress)
-    return cache_folder() / name
+    return _download(entry, progress)
 
 
 def load(name: str, progress: bool = False) -> Dataset:
@@ -209,7 +198,7 @@ def load(name: str, progress: bool = False) -> Dataset:
     """
     entry = _entry(name)
     if find(name) is None and entry.public:
-        fetch(name, progress=progress)
+        _download(entry, progress)
     copy = _complete_copy(entry)
     notes = _verify(copy, entry)
     train, valid, test = (read(copy.files[part], header=False) for part in PARTS)
@@ -219,108 +208,70 @@ def load(name: str, progress: bool = False) -> Dataset:
 def _verify(copy: LocalCopy, entry: CatalogEntry) -> list[str]:
     """Raise an error unless every file is the expected one; return notes for the user."""
     notes = [entry.note] if entry.note else []
+    advice = _advice(entry, copy)
     for part, path in copy.files.items():
         file = entry.files[part]
         try:
-            md5 = _text_md5(path)
+            with open_decompressed(path) as stream:
+                md5 = _md5(stream.read())
         except (OSError, pa.ArrowException) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            raise FocuseError(f"{path}: cannot be read ({reason}); {_repair_advice(copy, entry)}") from None
+            raise FocuseError(f"{path}: cannot be read ({reason}); {advice}") from None
         if md5 not in (file.md5, file.rebuilt):
-            raise FocuseError(
-                f"{path}: damaged or another file: its checksum is not that of {entry.name}'s {part}; "
-                f"{_repair_advice(copy, entry)}"
-            )
+            fault = f"damaged or another file: its checksum is not that of {entry.name}'s {part}"
+            raise FocuseError(f"{path}: {fault}; {advice}")
         if md5 == file.rebuilt:
             notes.append(f"{entry.name.upper()} {part} rebuilt in another row order")
     return notes
 
 
-def _repair_advice(copy: LocalCopy, entry: CatalogEntry) -> str:
-    if copy.folder.parent == cache_folder() and entry.public:
-        return f"run 'focuse datasets fetch {entry.name} --force'"
-    return "put the original there, or move the folder away"
+def _md5(text: bytes) -> str:
+    return hashlib.md5(text, usedforsecurity=False).hexdigest()
 
 
-def _text_md5(path: Path) -> str:
-    """Return the md5 of a file's decompressed text, or "too large" if it cannot be a known one."""
-    digest, size = hashlib.md5(usedforsecurity=False), 0
-    with open_decompressed(path) as stream:
-        while block := stream.read(BLOCK_BYTES):
-            digest.update(block)
-            size += len(block)
-            if size > MAX_TEXT_BYTES:
-                return "too large"
-    return digest.hexdigest()
-
-
-# ---- downloading and unpacking --------------------------------------------------------------------------------------
-
-
-def _download(entry: CatalogEntry, progress: bool) -> None:
-    """Download the archive of a dataset and unpack it into the cache."""
+def _download(entry: CatalogEntry, progress: bool) -> Path:
+    """Download the archive of a dataset and replace its files in the cache; return their folder."""
     try:
         import pooch  # type: ignore[import-untyped]
     except ImportError:
         raise FocuseError(f"cannot download {entry.name}; install pooch: pip install pooch") from None
     pooch.get_logger().setLevel("INFO" if progress else "ERROR")
     show_bar = progress and find_spec("tqdm") is not None
-    root = cache_folder()
+    root, file = cache_folder(), f"{entry.name}.zip"
+    folder = root / entry.name
     try:
         root.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=f".{entry.name}.", dir=root, ignore_cleanup_errors=True) as temporary:
-            file = f"{entry.name}.zip"
-            source = pooch.create(
-                temporary, base_url="", registry={file: None}, urls={file: entry.url}, retry_if_failed=RETRIES
-            )
-            _install(Path(source.fetch(file, progressbar=show_bar)), entry)
+            registry = {"registry": {file: None}, "urls": {file: entry.url}}
+            source = pooch.create(temporary, base_url="", retry_if_failed=RETRIES, **registry)
+            texts = unpack(Path(source.fetch(file, progressbar=show_bar)), entry)
+            folder.mkdir(exist_ok=True)
+            for part, text in texts.items():
+                Path(temporary, part).write_bytes(text)
+                os.replace(Path(temporary, part), folder / f"{part}.tsv")
+                (folder / f"{part}.tsv.gz").unlink(missing_ok=True)
     except (OSError, ValueError) as error:  # the errors of requests are OSErrors, too
         cause: BaseException = error
         while cause.__context__ is not None:  # requests wraps the error of the system several times
             cause = cause.__context__
         reason = getattr(cause, "strerror", None) or cause
-        raise FocuseError(
-            f"{entry.url}: cannot be downloaded to {root} ({reason}); check the connection and the disk and try "
-            f"again, {MANUAL_ADVICE}"
-        ) from None
+        fault = f"cannot be downloaded to {root} ({reason}); check the connection and the disk and try again"
+        raise FocuseError(f"{entry.url}: {fault}, {MANUAL_ADVICE}") from None
+    return folder
 
 
-def _install(archive: Path, entry: CatalogEntry) -> None:
-    """Unpack an archive into the dataset's folder in the cache, which is next to the folder of the archive.
-
-    The folder appears once all files are verified. In an existing folder, each file is replaced by a complete one, and
-    other files are kept.
-    """
-    fresh, target = archive.with_name("fresh"), cache_folder() / entry.name
-    fresh.mkdir()
-    unpack(archive, entry, fresh)
-    try:
-        os.rename(fresh, target)
-    except OSError:  # there is a folder already
-        for part in PARTS:
-            os.replace(fresh / f"{part}.tsv", target / f"{part}.tsv")
-            (target / f"{part}.tsv.gz").unlink(missing_ok=True)
-
-
-def unpack(archive: Path, entry: CatalogEntry, folder: Path) -> None:
-    """Extract the three files of a dataset from a zip archive into `folder`, and verify them.
-
-    The archive determines neither names nor paths nor sizes of the files that are written.
-    """
+def unpack(archive: Path, entry: CatalogEntry) -> dict[str, bytes]:
+    """Return the texts of a dataset's three files from a zip archive, verified; other members are ignored."""
     texts = {}
     try:
         with zipfile.ZipFile(archive) as packed:
             members = set(packed.namelist())
             for part, file in entry.files.items():
                 inside = f"{entry.name}/{part}.tsv"
-                member = packed.getinfo(inside if inside in members else f"{part}.tsv")
-                if member.file_size > MAX_TEXT_BYTES:
-                    raise ValueError(f"{part}.tsv has {member.file_size:,} bytes")
-                texts[part] = packed.read(member)
-                if (digest := hashlib.md5(texts[part], usedforsecurity=False).hexdigest()) != file.md5:
-                    raise ValueError(f"{member.filename} has the md5 {digest}, expected {file.md5}")
+                texts[part] = packed.read(inside if inside in members else f"{part}.tsv")
+                if (md5 := _md5(texts[part])) != file.md5:
+                    raise ValueError(f"{part}.tsv has the md5 {md5}, expected {file.md5}")
     except ARCHIVE_ERRORS as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise FocuseError(f"{entry.url}: damaged archive ({reason}); try again later, {MANUAL_ADVICE}") from None
-    for part, text in texts.items():
-        (folder / f"{part}.tsv").write_bytes(text)
+    return texts

@@ -1,7 +1,6 @@
 """Weighted graphs: names, ids of heads, relations and tails, and one or several weights per edge.
 
-The module also has operations on graphs that other packages need: concatenation, alignment of ids, and lookup in
-sorted keys.
+The module also has the lookup in sorted keys that other packages need.
 """
 
 from __future__ import annotations
@@ -23,9 +22,7 @@ from focuse.option_strings import choose
 from focuse.system import chunks
 
 if TYPE_CHECKING:
-    import networkx
     import pandas
-    import polars
 
 
 BASE_IRI = "urn:focuse:"  # the prefix of names in RDF that are not IRIs
@@ -42,9 +39,8 @@ class Vocabulary:
     """
 
     def __init__(self, names: Iterable[str] | pa.Array) -> None:
-        column = names if isinstance(names, pa.Array) else pa.array(list(names), pa.string())
-        self.column: pa.Array = column
-        # A graph sets the other kind of name ("relation" for entities) and its vocabulary, for error messages.
+        self.column: pa.Array = names if isinstance(names, pa.Array) else pa.array(list(names), pa.string())
+        # For errors, a graph sets the text "a relation, not an entity" and the relations for entities, and vice versa.
         self.counterpart: tuple[str, Vocabulary] | None = None
 
     def __len__(self) -> int:
@@ -69,10 +65,7 @@ class Vocabulary:
         return result
 
     def find(self, name: str) -> int:
-        """Return the id of one name, −1 if it is unknown.
-
-        This scans the column once; `ids` hashes all of it, which pays off for many names only.
-        """
+        """Return the id of one name, −1 if it is unknown, by one scan instead of the hash table of `ids`."""
         try:
             return int(pc.index(self.column, pa.scalar(name, self.column.type)).as_py())
         except UnicodeEncodeError:  # bytes from a shell that are not text
@@ -86,7 +79,7 @@ class Vocabulary:
         """
         index = self.find(name)
         if index < 0:
-            raise FocuseError(f"the graph has no {kind} {name!r}{self._advice(name, kind, otherwise)}")
+            raise FocuseError(f"the graph has no {kind} {name!r}{self._advice(name, otherwise)}")
         return index
 
     def nearest(self, name: str, limit: int = 3) -> list[str]:
@@ -100,16 +93,15 @@ class Vocabulary:
             found += similar_names(name, self.column[chunk].to_pylist(), limit)
         return similar_names(name, found, limit)
 
-    def _advice(self, name: str, kind: str, otherwise: str) -> str:
+    def _advice(self, name: str, otherwise: str) -> str:
         """Return a suggestion: a name of the other kind, similar names, or all names if there are few."""
         similar = self.nearest(name)
         if self.counterpart is not None and not (similar and fold_name(similar[0]) == fold_name(name)):
-            other_kind, other_names = self.counterpart
+            kinds, other_names = self.counterpart
             same = [other for other in other_names.nearest(name, 1) if fold_name(other) == fold_name(name)]
             if same:
                 subject = "that is" if same[0] == name else f"{same[0]!r} is"
-                advice = f"; {otherwise}" if otherwise else ""
-                return f": {subject} {_with_article(other_kind)}, not {_with_article(kind)}{advice}"
+                return f": {subject} {kinds}{f'; {otherwise}' if otherwise else ''}"
         few = 0 < len(self) <= MAX_NAMES_LISTED
         return did_you_mean(similar) or (f"; it has {', '.join(self)}" if few else "")
 
@@ -129,10 +121,6 @@ class Vocabulary:
             raise ValueError(f"names have the type {column.type}, or some are missing")
         column.validate(full=True)  # also checks that names are UTF-8
         return cls(column)
-
-
-def _with_article(kind: str) -> str:
-    return f"an {kind}" if kind[:1] in "aeiou" else f"a {kind}"
 
 
 ColumnValues = npt.NDArray[np.float64]
@@ -160,8 +148,6 @@ class WeightColumns:
     def __post_init__(self) -> None:
         if len(set(self.names)) < len(self.names):
             raise FocuseError(f"weight columns {', '.join(self.names)}: a name occurs twice; give each column its own")
-        if self.values.ndim != 2 or self.values.shape[1] != len(self.names):
-            raise FocuseError(f"weight columns {', '.join(self.names)}: values of shape {self.values.shape}")
         unknown = sorted(self.lower_is_better - set(self.names))
         if unknown:
             raise self._unknown(unknown[0])
@@ -199,11 +185,10 @@ class WeightColumns:
         for index, name in enumerate(self.names):
             column = self.values[:, index]
             present = ~np.isnan(column)
-            if not present.any():
-                continue
-            low, high = column[present].min(), column[present].max()
-            unit = scale_range(column[present], low, high)
-            scaled[present, index] = 1 - unit if name in self.lower_is_better and low < high else unit
+            if present.any():
+                low, high = column[present].min(), column[present].max()
+                unit = scale_range(column[present], low, high)
+                scaled[present, index] = 1 - unit if name in self.lower_is_better and low < high else unit
         return combine_columns(scaled, self.present, np.ones(len(self.names)))
 
 
@@ -219,26 +204,14 @@ def scale_range(values: ColumnValues, low: npt.ArrayLike, high: npt.ArrayLike) -
 
 
 def combine_columns(unit_weights: ColumnValues, present: Mask, importance: ColumnValues) -> ColumnValues:
-    """Combine the columns of each edge into one weight in [0, 1], the mean weighted by importance.
+    """Combine the columns of each edge [B, C] into one weight in [0, 1], the mean weighted by importance [C] or [B, C].
 
-    Parameters
-    ----------
-    unit_weights : float64 [B, C] in [0, 1]
-    present : bool [B, C]
-        False for missing weights, which do not count.
-    importance : float64 [C] or [B, C]
-
-    Returns
-    -------
-    float64 [B]
-        The combined weights; NEUTRAL_WEIGHT for an edge without a column of importance above 0.
+    Columns that are not `present` do not count. An edge without a column of importance above 0 gets NEUTRAL_WEIGHT.
 
     >>> unit_weights, present = np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[True, True], [False, True]])
     >>> combine_columns(unit_weights, present, np.array([3.0, 1.0])).tolist()
     [0.75, 0.0]
     """
-    if unit_weights.shape != present.shape or importance.shape[-1:] != unit_weights.shape[1:]:
-        raise ValueError(f"shapes do not fit: {unit_weights.shape}, {present.shape}, importance {importance.shape}")
     factor = np.where(present, importance, 0.0)
     total = factor.sum(axis=1)
     weighted_sum = (factor * np.where(present, unit_weights, 0.0)).sum(axis=1)
@@ -271,18 +244,10 @@ def aggregate_groups(
     return merged
 
 
-def concatenate_columns(parts: Iterable[WeightColumns | None]) -> WeightColumns | None:
-    """Concatenate the columns of graphs; None unless all graphs have the same columns."""
-    columns = list(parts)
-    first = columns[0]
-    if first is None or any(part is None or part.names != first.names for part in columns):
-        return None
-    return replace(first, values=np.concatenate([part.values for part in columns if part is not None]))
-
-
 Side = Literal["head", "tail"]  # the side of a triple that is predicted or replaced
 Ids = npt.NDArray[np.int32]
 Weights = npt.NDArray[np.float64]
+EDGE_COLUMNS = ("head", "relation", "tail", "weight")
 DUPLICATE_POLICIES = ("keep", "max", "mean", "last")
 MAX_UNSEEN_EXAMPLES = 20
 
@@ -330,8 +295,8 @@ class Graph:
             lengths.add(len(self.columns))
         if len(lengths) != 1:
             raise FocuseError(f"{self.source}: columns of different lengths: {sorted(lengths)}")
-        self.entities.counterpart = ("relation", self.relations)
-        self.relations.counterpart = ("entity", self.entities)
+        self.entities.counterpart = ("a relation, not an entity", self.relations)
+        self.relations.counterpart = ("an entity, not a relation", self.entities)
 
     def __len__(self) -> int:
         return len(self.head)
@@ -364,14 +329,8 @@ class Graph:
 
         Example: `graph.select(graph.weight > 0.5)`.
         """
-        return replace(
-            self,
-            head=self.head[rows],
-            relation=self.relation[rows],
-            tail=self.tail[rows],
-            weight=self.weight[rows],
-            columns=None if self.columns is None else self.columns.take(rows),
-        )
+        edges: dict[str, Any] = {name: getattr(self, name)[rows] for name in EDGE_COLUMNS}
+        return replace(self, **edges, columns=None if self.columns is None else self.columns.take(rows))
 
     def column(self, name: str) -> Graph:
         """Return the graph weighted by one of its columns, in the user's units, without the edges that lack it.
@@ -382,9 +341,7 @@ class Graph:
         (('w1', 'w2'), [30.0])
         """
         if self.columns is None:
-            raise FocuseError(
-                f"{self.source}: no weight column {name!r}; each edge has a single weight, without a name"
-            )
+            raise FocuseError(f"{self.source}: no weight column {name!r}; each edge has a single weight without a name")
         values = self.columns.values[:, self.columns.index(name)]
         lower_is_better = name in self.columns.lower_is_better
         single = replace(self, weight=values, columns=None, lower_is_better=lower_is_better, weighted=True)
@@ -392,18 +349,16 @@ class Graph:
 
     def with_lower_is_better(self, lower_is_better: Iterable[str] | bool) -> Graph:
         """Return the same graph with small weights as the strong ones: in all columns (True) or in the named ones."""
-        if isinstance(lower_is_better, bool):
-            names = self.columns.names if self.columns is not None and lower_is_better else ()
-        else:
-            names = tuple(lower_is_better)
         if self.columns is not None:
+            every = self.columns.names if lower_is_better is True else ()
+            names = every if isinstance(lower_is_better, bool) else lower_is_better
             columns = replace(self.columns, lower_is_better=frozenset(names))
             return replace(self, columns=columns, weight=columns.provisional_weight())
-        if names:
+        if not isinstance(lower_is_better, bool) and tuple(lower_is_better):
             raise FocuseError(
-                f"{self.source}: each edge has a single weight, without a name; lower_is_better is all or none"
+                f"{self.source}: each edge has a single weight without a name; lower_is_better takes a bool"
             )
-        return replace(self, lower_is_better=bool(lower_is_better))
+        return replace(self, lower_is_better=lower_is_better is True)
 
     def merge_repeated(self, policy: str) -> Graph:
         """Merge rows that repeat a (head, relation, tail) into one by `policy`: keep (all rows), max, mean or last.
@@ -432,15 +387,9 @@ class Graph:
         relation_ids = train.relations.ids(self.relations.column)
         head, relation, tail = entity_ids[self.head], relation_ids[self.relation], entity_ids[self.tail]
         known = (head >= 0) & (relation >= 0) & (tail >= 0)
-        graph = replace(
-            self.select(known),
-            head=head[known],
-            relation=relation[known],
-            tail=tail[known],
-            entities=train.entities,
-            relations=train.relations,
-            lower_is_better=train.lower_is_better,
-        )
+        ids: dict[str, Any] = {"head": head[known], "relation": relation[known], "tail": tail[known]}
+        names: dict[str, Any] = {"entities": train.entities, "relations": train.relations}
+        graph = replace(self.select(known), **ids, **names, lower_is_better=train.lower_is_better)
         return AlignedGraph(graph, self._unseen_names(~known, entity_ids < 0, relation_ids < 0))
 
     def _unseen_names(self, rows: Mask, unseen_entity: Mask, unseen_relation: Mask) -> UnseenNames:
@@ -448,13 +397,9 @@ class Graph:
         entities = np.unique(np.concatenate([self.head[rows], self.tail[rows]]))
         relations = np.unique(self.relation[rows])
         entities, relations = entities[unseen_entity[entities]], relations[unseen_relation[relations]]
-        return UnseenNames(
-            int(rows.sum()),
-            len(entities),
-            len(relations),
-            self.entities.take(entities[:MAX_UNSEEN_EXAMPLES]).to_pylist(),
-            self.relations.take(relations[:MAX_UNSEEN_EXAMPLES]).to_pylist(),
-        )
+        entity_examples = self.entities.take(entities[:MAX_UNSEEN_EXAMPLES]).to_pylist()
+        relation_examples = self.relations.take(relations[:MAX_UNSEEN_EXAMPLES]).to_pylist()
+        return UnseenNames(int(rows.sum()), len(entities), len(relations), entity_examples, relation_examples)
 
     # ---- conversion ---------------------------------------------------------------------------------------------
 
@@ -463,55 +408,25 @@ class Graph:
 
         If edges have several weights, each is a column under its name; missing weights are null.
         """
-        names = {
-            "head": self.entities.take(self.head),
-            "relation": self.relations.take(self.relation),
-            "tail": self.entities.take(self.tail),
-        }
+        head, tail = self.entities.take(self.head), self.entities.take(self.tail)
+        names = {"head": head, "relation": self.relations.take(self.relation), "tail": tail}
         return pa.table({**names, **self.weights_by_name()})
 
     def weights_by_name(self) -> dict[str, pa.Array]:
         """Return each weight column under its name."""
         if self.columns is None:
             return {"weight": pa.array(self.weight)}
-        ambiguous = sorted({"head", "relation", "tail"} & set(self.columns.names))
-        if ambiguous:
-            raise FocuseError(
-                f"{self.source}: a weight column is called {ambiguous[0]!r}, like a column of names; rename it"
-            )
-        values = np.ascontiguousarray(self.columns.values.T)
-        return {
-            name: pa.array(column, mask=np.isnan(column))
-            for name, column in zip(self.columns.names, values, strict=True)
-        }
+        for name in ("head", "relation", "tail"):
+            if name in self.columns.names:
+                raise FocuseError(
+                    f"{self.source}: a weight column is called {name!r}, like a column of names; rename it"
+                )
+        columns = zip(self.columns.names, np.ascontiguousarray(self.columns.values.T), strict=True)
+        return {name: pa.array(column, mask=np.isnan(column)) for name, column in columns}
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return a pandas frame with the columns of `to_arrow`."""
         return self.to_arrow().to_pandas()
-
-    def to_polars(self) -> polars.DataFrame:
-        """Return a polars frame with the columns of `to_arrow`."""
-        import polars
-
-        return polars.from_arrow(self.to_arrow())
-
-    def to_networkx(self) -> networkx.MultiDiGraph:
-        """Return a directed multigraph whose edges carry `relation` and `weight`; their keys are running numbers.
-
-        Several weights are stored under their names; missing ones are left out.
-        """
-        import networkx
-
-        graph = networkx.MultiDiGraph()
-        graph.add_nodes_from(self.entities)
-        table = self.to_arrow().to_pydict()
-        heads, tails = table.pop("head"), table.pop("tail")
-        rows = zip(*table.values(), strict=True)
-        graph.add_edges_from(
-            (head, tail, {key: value for key, value in zip(table, row, strict=True) if value is not None})
-            for head, tail, row in zip(heads, tails, rows, strict=True)
-        )
-        return graph
 
     def write(self, path: str | Path, base_iri: str = BASE_IRI) -> None:
         """Write the graph to a .tsv, .csv, .parquet, RDF (.nt, .nq, .ttl, .trig) or .graphml file.
@@ -544,14 +459,11 @@ class AlignedGraph:
 
     def __str__(self) -> str:
         """Return one line on the rows that were left out, or an empty string if there are none."""
-        unseen = self.unseen
+        unseen, parts = self.unseen, []
         if not unseen.rows:
             return ""
-        parts = []
-        for kind, count, names in (
-            ("entities", unseen.entities, unseen.entity_examples),
-            ("relations", unseen.relations, unseen.relation_examples),
-        ):
+        entities = "entities", unseen.entities, unseen.entity_examples
+        for kind, count, names in (entities, ("relations", unseen.relations, unseen.relation_examples)):
             if count:
                 shown = ", ".join(repr(name) for name in names[:3])
                 parts.append(f"{counted(count, kind)} ({shown}{', …' if count > 3 else ''})")
@@ -573,7 +485,7 @@ def from_columns(
 
     Give `columns` instead of `weight` if edges have several weights.
     """
-    head_blocks, relation_blocks, tail_blocks = (_dictionary_blocks(column) for column in (head, relation, tail))
+    head_blocks, relation_blocks, tail_blocks = (dictionary_blocks(column) for column in (head, relation, tail))
     # Heads and tails are unified together, so that every name of a block is looked up once, without a second pass.
     entity_ids, entities = unify_dictionaries(head_blocks + tail_blocks)
     relation_ids, relations = unify_dictionaries(relation_blocks)
@@ -587,7 +499,7 @@ def from_columns(
     )
 
 
-def _dictionary_blocks(column: Iterable[str] | pa.Array | pa.ChunkedArray) -> list[pa.Array]:
+def dictionary_blocks(column: Iterable[str] | pa.Array | pa.ChunkedArray) -> list[pa.Array]:
     """Return a column of names, encoded or not, as blocks that are dictionary-encoded."""
     if not isinstance(column, pa.Array | pa.ChunkedArray):
         column = pa.array(list(column), pa.string())
@@ -614,34 +526,23 @@ def concatenate_blocks(blocks: Iterable[pa.Array]) -> npt.NDArray[Any]:
 
 
 def concatenate(graphs: Sequence[Graph]) -> Graph:
-    """Concatenate the rows of graphs with the same vocabularies; the result has the source of the first."""
-    return replace(
-        graphs[0],
-        head=np.concatenate([graph.head for graph in graphs]),
-        relation=np.concatenate([graph.relation for graph in graphs]),
-        tail=np.concatenate([graph.tail for graph in graphs]),
-        weight=np.concatenate([graph.weight for graph in graphs]),
-        columns=concatenate_columns(graph.columns for graph in graphs),
-    )
+    """Concatenate the rows of graphs with the same vocabularies; the result has the source of the first.
+
+    It has weight columns if all graphs have the same ones.
+    """
+    columns = graphs[0].columns
+    values = [graph.columns.values for graph in graphs if graph.columns is not None]
+    same = all(columns and graph.columns and graph.columns.names == columns.names for graph in graphs)
+    merged = replace(columns, values=np.concatenate(values)) if columns is not None and same else None
+    edges: dict[str, Any] = {name: np.concatenate([getattr(graph, name) for graph in graphs]) for name in EDGE_COLUMNS}
+    return replace(graphs[0], **edges, columns=merged)
 
 
 # ---- lookup in sorted keys ------------------------------------------------------------------------------------------
 
 
 def find_sorted(keys: npt.NDArray[Any], values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.intp], Mask]:
-    """Find values in ascending keys.
-
-    Parameters
-    ----------
-    keys : [k], ascending
-    values : [n]
-
-    Returns
-    -------
-    index : [n]
-        An index of each value in `keys`, or any valid index (0 if there are no keys) if the value is not among them.
-    found : bool [n]
-        True for values that are among the keys.
+    """Find values [n] in ascending keys: an index of each [n] (any if it is not among them) and whether it is [n].
 
     >>> index, found = find_sorted(np.array([2, 5, 9]), np.array([5, 7]))
     >>> index.tolist(), found.tolist()

@@ -24,7 +24,16 @@ import platformdirs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from focuse.data.graph import Graph, Ids, Vocabulary, concatenate_blocks, isin_sorted, unify_dictionaries
+from focuse.data.graph import (
+    EDGE_COLUMNS,
+    Graph,
+    Ids,
+    Vocabulary,
+    concatenate_blocks,
+    dictionary_blocks,
+    isin_sorted,
+    unify_dictionaries,
+)
 from focuse.errors import FocuseError
 from focuse.system import chunks, free_memory
 
@@ -33,13 +42,7 @@ BYTES_PER_EDGE = 600  # free memory required per edge of a group, which is twice
 CHUNK_EDGES = 1 << 20  # edges processed at once
 ABANDONED_SECONDS = 86_400.0  # an older file belongs to a killed process
 MAX_NAME_BYTES = (1 << 31) - 1  # the limit of one Arrow column of names
-ENCODED = pa.dictionary(pa.int32(), pa.string())
-COLUMNS: tuple[tuple[str, Any], ...] = (
-    ("head", np.int32),
-    ("relation", np.int32),
-    ("tail", np.int32),
-    ("weight", np.float64),
-)
+COLUMNS = {name: np.float64 if name == "weight" else np.int32 for name in EDGE_COLUMNS}
 
 
 def cache_folder() -> Path:
@@ -113,11 +116,11 @@ def encode_blocks(
     >>> graph.entities.column.to_pylist(), graph.tail.tolist()
     (['a', 'b', 'c'], [2, 0])
     """
-    columns = {name: ColumnFile(dtype, folder) for name, dtype in COLUMNS}
+    columns = {name: ColumnFile(dtype, folder) for name, dtype in COLUMNS.items()}
     names = {name: GrowingVocabulary(source) for name in ("head", "relation", "tail")}
     for group in _groups_of_blocks(blocks):
         for index, name in enumerate(names):
-            ids, distinct = unify_dictionaries([_encoded(block[index]) for block in group])
+            ids, distinct = unify_dictionaries([part for block in group for part in dictionary_blocks(block[index])])
             columns[name].append(names[name].ids(distinct.column)[ids])
         edges = sum(len(block[0]) for block in group)
         columns["weight"].append(concatenate_blocks([block[3] for block in group]) if weighted else np.ones(edges))
@@ -126,7 +129,7 @@ def encode_blocks(
     tails = columns["tail"].mapped("r+")
     for chunk in chunks(len(tails), CHUNK_EDGES):
         tails[chunk] = entity_ids[tails[chunk]]
-    head, relation, tail, weight = (columns[name].mapped() for name, _ in COLUMNS)
+    head, relation, tail, weight = (columns[name].mapped() for name in COLUMNS)
     vocabularies = Vocabulary(entities.column), Vocabulary(names["relation"].column)
     return Graph(head, relation, tail, weight, *vocabularies, source, weighted)
 
@@ -143,10 +146,6 @@ def _groups_of_blocks(blocks: Iterable[Sequence[pa.Array]]) -> Iterator[list[Seq
             group = []
     if group:
         yield group
-
-
-def _encoded(column: pa.Array) -> pa.Array:
-    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode().cast(ENCODED)
 
 
 # ---- held-out rows --------------------------------------------------------------------------------------------------
@@ -214,14 +213,14 @@ def _hash(keys: Rows) -> npt.NDArray[np.uint64]:
 
 def without_rows(graph: Graph, rows: Rows) -> Graph:
     """Return a graph without the given rows, whose columns are mapped from files."""
-    columns = {name: ColumnFile(dtype, scratch_folder()) for name, dtype in COLUMNS}
+    columns = {name: ColumnFile(dtype, scratch_folder()) for name, dtype in COLUMNS.items()}
     for chunk in chunks(len(graph), CHUNK_EDGES):
         keep = np.ones(chunk.stop - chunk.start, bool)
         keep[rows[(rows >= chunk.start) & (rows < chunk.stop)] - chunk.start] = False
         for name, column in columns.items():
             column.append(getattr(graph, name)[chunk][keep])
-    head, relation, tail, weight = (columns[name].mapped() for name, _ in COLUMNS)
-    return replace(graph, head=head, relation=relation, tail=tail, weight=weight)
+    mapped: dict[str, Any] = {name: column.mapped() for name, column in columns.items()}
+    return replace(graph, **mapped)
 
 
 def count_repeated(graph: Graph) -> int:

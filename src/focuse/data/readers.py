@@ -6,9 +6,9 @@ imported when such a source is read.
 
 from __future__ import annotations
 
-import io
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ from focuse.data.sniffer import (
     choose_columns,
     detect_layout,
     first_fault,
-    is_missing,
+    first_row,
     join_words,
     weight_column_names,
     weight_fault,
@@ -53,6 +53,7 @@ SAMPLE_BYTES = 1 << 16
 BLOCK_BYTES = 1 << 24
 OUT_OF_CORE_BYTES = 1 << 28  # larger text is encoded on disk, block by block; a quarter of it if compressed
 
+BATCH_ROWS = 1 << 20  # rows of a Parquet file in memory at once, if its graph is large
 INDEX_PREFIX = "__index_level_"  # of columns in which pandas stores the index of a frame
 
 ColumnNames = Sequence[str | int]  # columns by heading, or counted from 1
@@ -219,16 +220,18 @@ def format_suffix(path: Path) -> str:
 # ---- files ----------------------------------------------------------------------------------------------------------
 
 
+COMPRESSION_BY_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+
+
 class FileInfo(NamedTuple):
-    """Properties of a file that its first and last bytes show."""
+    """Properties of a file that its first and last bytes show; `compression` is None, "gzip" or "zstd"."""
 
     is_parquet: bool
-    is_compressed: bool
-    size: int
+    compression: str | None
 
 
 def inspect_file(path: Path) -> FileInfo:
-    """Return the kind and size of a file; raise an error if it cannot be read."""
+    """Return the kind of a file by its bytes, not by its name; raise an error if it cannot be read."""
     where = str(path)
     try:
         where.encode("utf-8")
@@ -240,7 +243,6 @@ def inspect_file(path: Path) -> FileInfo:
             raise FocuseError(f"{where}: not a file but a pipe or device; save it to a file first")
         with path.open("rb") as file:
             start = file.read(4)
-            size = file.seek(0, os.SEEK_END)
             file.seek(-min(4, len(start)), os.SEEK_END)
             end = file.read()
     except (OSError, ValueError) as error:
@@ -248,7 +250,13 @@ def inspect_file(path: Path) -> FileInfo:
         raise FocuseError(f"{where}: {reason}; give the path of a readable file") from None
     # Text may begin with PAR1 as well: it is the name of a protein.
     is_parquet = start == b"PAR1" and (end == b"PAR1" or path.suffix == ".parquet")
-    return FileInfo(is_parquet, is_parquet or compression_of(start) is not None, size)
+    compressions = (name for magic, name in COMPRESSION_BY_MAGIC.items() if start.startswith(magic))
+    return FileInfo(is_parquet, next(compressions, None))
+
+
+def open_decompressed(path: Path) -> Any:
+    """Open the decompressed bytes of a file."""
+    return pa.input_stream(str(path), compression=inspect_file(path).compression)
 
 
 def is_large(path: Path, compressed: bool) -> bool:
@@ -258,26 +266,20 @@ def is_large(path: Path, compressed: bool) -> bool:
 
 
 def _read_parquet(path: Path, options: ReadOptions) -> Graph:
-    if is_large(path, compressed=True):
-        with open_parquet(path) as file:
-            headings = [name for name in file.schema_arrow.names if not name.startswith(INDEX_PREFIX)]
-            if file.metadata.num_rows:
-                batches = map(_validated, file.iter_batches(columns=headings))
-                return _graph_from_batches(headings, batches, options.columns, str(path), options.weights, large=True)
-    return graph_from_table(read_parquet_table(path), options.columns, str(path), options.weights)
-
-
-def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch; raise ArrowInvalid if a text column is not UTF-8."""
-    batch.validate(full=True)
-    return batch
+    with open_parquet(path) as file:
+        headings = [name for name in file.schema_arrow.names if not name.startswith(INDEX_PREFIX)]
+        _refuse_empty(str(path), len(headings), file.metadata.num_rows)
+        chosen = choose_columns(headings, True, options.columns, str(path), options.weights)
+        names = [headings[index] for index in chosen]
+        batches = (batch.select(names) for batch in file.iter_batches(BATCH_ROWS, columns=names))
+        return _graph_from_batches(headings, batches, chosen, str(path), is_large(path, compressed=True))
 
 
 def _read_text(path: Path, options: ReadOptions) -> Graph:
     where = str(path)
     sample = first_lines(path)
     layout = detect_layout(sample, where, options.delimiter, options.header, options.columns, options.weights)
-    large = is_large(path, inspect_file(path).is_compressed) and not layout.weight_names
+    large = is_large(path, inspect_file(path).compression is not None) and not layout.weight_names
     blocks = _text_blocks(path, layout, stream=large)
     return _encode(blocks, where, len(layout.columns) - 3, layout.weight_names, large)
 
@@ -392,129 +394,22 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200]
 
 
-# ---- compressed files, within bounds --------------------------------------------------------------------------------
-
-COMPRESSION_BY_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-SKIPPABLE_ZSTD_FRAME = b"\x2a\x4d\x18"  # after a byte of 50 to 5f; pzstd writes this frame without data first
-# Text of graphs compresses 5 to 30 times; a large file that compresses better than this is not a graph.
-MAX_COMPRESSION_RATIO, ALWAYS_ALLOWED_BYTES = 200, 1 << 26
-ALLOWED_PARQUET_BYTES = 1 << 30  # names allowed in any Parquet file, because a sorted graph compresses very well
-
-
-def compression_of(first_bytes: bytes) -> str | None:
-    """Return the compression of a file with these first four bytes, None if there is none.
-
-    >>> compression_of(b"\\x1f\\x8b\\x08\\x00"), compression_of(b"\\x5e\\x2a\\x4d\\x18"), compression_of(b"a\\tr\\t")
-    ('gzip', 'zstd', None)
-    """
-    if first_bytes[1:4] == SKIPPABLE_ZSTD_FRAME and first_bytes[0] >> 4 == 5:
-        return "zstd"
-    return next((name for magic, name in COMPRESSION_BY_MAGIC.items() if first_bytes.startswith(magic)), None)
-
-
-def max_unpacked_bytes(compressed: int) -> int:
-    """Return the allowed unpacked size of `compressed` bytes."""
-    return max(ALWAYS_ALLOWED_BYTES, MAX_COMPRESSION_RATIO * compressed)
-
-
-def _too_large(path: Path, compressed: int, limit: int) -> FocuseError:
-    return FocuseError(
-        f"{path}: {compressed:,} bytes unpack to more than {limit / 1e9:.3g} GB, which no graph does; if it is right, "
-        "decompress it first, or save it as text"
-    )
-
-
-class BoundedStream(io.RawIOBase):
-    """A stream of decompressed bytes that raises an error after more than `limit` bytes.
-
-    This prevents a small file from filling the memory.
-    """
-
-    def __init__(self, stream: Any, path: Path, compressed: int, limit: int) -> None:
-        self.stream, self.path, self.compressed, self.limit = stream, path, compressed, limit
-        self.total = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        try:
-            data: bytes = self.stream.read(len(buffer))
-        except OSError as error:
-            if "too much memory for decoding" not in str(error):
-                raise
-            raise FocuseError(
-                f"{self.path}: compressed with a window above 128 MiB (zstd --long); decompress it first, by "
-                f"zstd -d --long=31, or compress it without --long"
-            ) from None
-        self.total += len(data)
-        if self.total > self.limit:
-            raise _too_large(self.path, self.compressed, self.limit)
-        buffer[: len(data)] = data
-        return len(data)
-
-    def close(self) -> None:
-        self.stream.close()
-        super().close()
-
-
-def open_decompressed(path: Path) -> Any:
-    """Open the decompressed bytes of a file; its compression is detected from its first bytes, not from its name."""
-    with path.open("rb") as file:
-        start = file.read(4)
-        size = os.fstat(file.fileno()).st_size
-    compression = compression_of(start)
-    stream = pa.input_stream(str(path), compression=compression)
-    return stream if compression is None else BoundedStream(stream, path, size, max_unpacked_bytes(size))
-
-
 @contextmanager
 def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file, refusing one whose metadata claims an implausible size; read errors become one line."""
+    """Open a Parquet file; errors of reading it become one line."""
     try:
         with pq.ParquetFile(path) as file:
-            size, metadata = path.stat().st_size, file.metadata
-            claimed = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
-            if max(claimed, metadata.num_rows) > max_unpacked_bytes(size):
-                raise _too_large(path, size, max_unpacked_bytes(size))
             yield file
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: headings that are not text
         raise FocuseError(f"{path}: not a readable Parquet file: {_one_line(error)}") from None
 
 
 def read_parquet_table(path: Path) -> pa.Table:
-    """Read a Parquet file, checking that its text is text and its size plausible."""
-    size = path.stat().st_size
-    limit = max(max_unpacked_bytes(size), ALLOWED_PARQUET_BYTES)
+    """Read the columns of a Parquet file that are not nested, checking that text is UTF-8."""
     with open_parquet(path) as file:
-        schema = file.schema_arrow
-        # Names stay in dictionaries, because a long name in every row is small in the file but huge as text.
-        texts = [field.name for field in schema if _is_text(field.type)]
-        # Lists and other nested columns do not belong to a graph, and could have any size.
-        flat = [field.name for field in schema if not pa.types.is_nested(field.type)]
-        table = pq.read_table(path, columns=flat, read_dictionary=texts)
+        table = file.read([field.name for field in file.schema_arrow if not pa.types.is_nested(field.type)])
         table.validate(full=True)
-    if sum(map(_decoded_bytes, table.columns)) > limit:
-        raise _too_large(path, size, limit)
-    return table
-
-
-def _is_text(data_type: pa.DataType) -> bool:
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    return any(test(data_type) for test in tests)
-
-
-def _decoded_bytes(column: pa.ChunkedArray) -> int:
-    """Return the bytes of a column if its dictionaries were decoded."""
-    if not pa.types.is_dictionary(column.type):
-        return int(column.nbytes)
-    total = 0
-    for chunk in column.chunks:
-        if _is_text(chunk.dictionary.type):
-            lengths = pc.fill_null(pc.binary_length(chunk.dictionary), 0).to_numpy(zero_copy_only=False)
-            used = chunk.indices.drop_null().to_numpy(zero_copy_only=False)
-            total += int(np.bincount(used, minlength=len(lengths)) @ lengths.astype(np.int64)) if len(used) else 0
-    return total
+        return table
 
 
 # ---- tables in memory: Arrow (and so pandas and polars), NetworkX and rows ------------------------------------------
@@ -525,28 +420,24 @@ def graph_from_table(
 ) -> Graph:
     """Encode a table as a graph; its columns are chosen by heading as in a file with a header."""
     table = without_index_columns(table, where)
-    return _graph_from_batches(list(table.column_names), table.to_batches(), columns, where, weights)
+    chosen = choose_columns(table.column_names, True, columns, where, weights)
+    return _graph_from_batches(table.column_names, table.select(chosen).to_batches(), chosen, where)
 
 
 def _graph_from_batches(
-    headings: list[str],
-    batches: Iterable[pa.RecordBatch],
-    columns: ColumnNames | None,
-    where: str,
-    weights: ColumnNames | None,
-    large: bool = False,
+    headings: list[str], batches: Iterable[pa.RecordBatch], chosen: Sequence[int], where: str, large: bool = False
 ) -> Graph:
-    chosen = choose_columns(headings, True, columns, where, weights)
-    blocks = _table_blocks(batches, chosen, where)
+    """Encode batches of the `chosen` columns of a table with these headings."""
+    blocks = _table_blocks(batches, where, several=len(chosen) > 4)
     return _encode(blocks, where, len(chosen) - 3, weight_column_names(headings, True, chosen), large)
 
 
-def _table_blocks(batches: Iterable[pa.RecordBatch], chosen: Sequence[int], where: str) -> Iterator[Block]:
-    """Yield the names and weights of a table that comes in batches."""
-    several = len(chosen) > 4
+def _table_blocks(batches: Iterable[pa.RecordBatch], where: str, several: bool) -> Iterator[Block]:
+    """Yield the names and weights of batches of head, relation, tail and weights."""
     first_row = 1
     for batch in batches:
-        columns = [pa.chunked_array([batch.column(index)]) for index in chosen]
+        batch.validate(full=True)  # also checks that text is UTF-8
+        columns = [pa.chunked_array([column]) for column in batch.columns]
         texts = [text_column(column, role, where, first_row) for role, column in zip(ROLES, columns[:3], strict=False)]
         numbers = [number_column(column, where, several, first_row=first_row) for column in columns[3:]]
         empty = np.flatnonzero(np.isnan(numbers).all(axis=0)) if several else np.empty(0)
@@ -559,9 +450,13 @@ def _table_blocks(batches: Iterable[pa.RecordBatch], chosen: Sequence[int], wher
 def without_index_columns(table: pa.Table, where: str, roles: Sequence[str] = ROLES) -> pa.Table:
     """Drop the index columns that pandas stores in addition to a frame's own; an empty table is an error."""
     table = table.drop_columns([name for name in table.column_names if name.startswith(INDEX_PREFIX)])
-    if table.num_columns == 0 or table.num_rows == 0:
-        raise FocuseError(f"{where}: the table is empty; expected columns {join_words(roles)}")
+    _refuse_empty(where, table.num_columns, table.num_rows, roles)
     return table
+
+
+def _refuse_empty(where: str, columns: int, rows: int, roles: Sequence[str] = ROLES) -> None:
+    if not columns or not rows:
+        raise FocuseError(f"{where}: the table is empty; expected columns {join_words(roles)}")
 
 
 def text_column(column: pa.ChunkedArray, role: str, where: str, first_row: int = 1) -> pa.ChunkedArray:
@@ -594,7 +489,7 @@ def number_column(
     bad = ~np.isfinite(numbers)
     if allow_missing and bad.any():
         shown = ["" if value is None else str(value).strip(" \t") for value in column.filter(pa.array(bad)).to_pylist()]
-        bad[bad] = [not is_missing(value) for value in shown]
+        bad[bad] = [value not in MISSING_NUMBERS for value in shown]
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         value = column[row].as_py()
@@ -622,36 +517,19 @@ def to_arrow_column(values: list[Any], where: str) -> pa.Array:
         try:
             return pa.array(values)
         except (pa.ArrowException, OverflowError):
-            return pa.array([None if value is None or _is_nan(value) else str(value) for value in values], pa.string())
+            missing = [value is None or value != value for value in values]  # NaN is not equal to itself
+            return pa.array([str(value) for value in values], pa.string(), mask=np.array(missing))
     except UnicodeEncodeError as error:
         row = [str(value) for value in values].index(error.object) + 1
         raise FocuseError(f"{where}, row {row}: {error.object!r} is not Unicode text; correct it") from None
 
 
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and np.isnan(value)
-
-
 def frame_to_arrow(frame: Any) -> pa.Table:
     """Return a pandas or polars frame, or an Arrow table, as an Arrow table."""
     try:
-        if hasattr(frame, "__arrow_c_stream__"):
-            return pa.table(frame)
-        return pa.interchange.from_dataframe(frame)
+        return pa.table(frame) if hasattr(frame, "__arrow_c_stream__") else pa.interchange.from_dataframe(frame)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        if isinstance(error, pa.ArrowException) and type(frame).__name__ == "DataFrame" and hasattr(frame, "items"):
-            return _mixed_frame_to_arrow(frame)
         raise FocuseError(f"frame: cannot be read as a table: {_one_line(error)}") from None
-
-
-def _mixed_frame_to_arrow(frame: Any) -> pa.Table:
-    """Convert a pandas frame with columns of mixed types, which Arrow refuses: those become text."""
-    return pa.table(
-        {
-            str(name): to_arrow_column(column.astype(object).where(column.notna(), None).tolist(), "frame")
-            for name, column in frame.items()
-        }
-    )
 
 
 def rows_to_arrow(rows: Iterable[Sequence[Any]], where: str = "rows", roles: Sequence[str] = ROLES) -> pa.Table:
@@ -678,30 +556,22 @@ def from_networkx(graph: Any, weights: ColumnNames | None = None) -> Graph:
     unless no edge has one.
     """
     where = "NetworkX graph"
-    keyed = graph.is_multigraph()
-    edges = (
-        list(graph.edges(keys=True, data=True)) if keyed else [(h, t, None, d) for h, t, d in graph.edges(data=True)]
-    )
+    edges = list(graph.edges(data=True))
     if not edges:
         raise FocuseError(f"{where}: no edges")
-    relations = [data.get("relation", key if isinstance(key, str) else None) for _, _, key, data in edges]
-    if None in relations:
-        row = relations.index(None)
-        raise FocuseError(f"{where}, edge {edges[row][:2]!r}: no 'relation' in its data and no text as its key")
-    columns = {
-        "head": [str(head) for head, *_ in edges],
-        "relation": [str(relation) for relation in relations],
-        "tail": [str(tail) for _, tail, *_ in edges],
-    }
-    table = {name: to_arrow_column(values, where) for name, values in columns.items()}
-    for name in ["weight"] if weights is None else map(str, weights):
-        if any(name in data for *_, data in edges):
-            table[f"weight {name}"] = to_arrow_column([data.get(name) for *_, data in edges], where)
-        elif weights is not None:
-            raise FocuseError(f"{where}: no edge has {name!r} in its data")
-    headings = [name.removeprefix("weight ") for name in table]
-    batches = pa.table(list(table.values()), headings).to_batches()
-    return _graph_from_batches(headings, batches, range(1, len(table) + 1), where, None)
+    keys = [key for *_, key in graph.edges(keys=True)] if graph.is_multigraph() else [None] * len(edges)
+    names = ["weight"] if weights is None else list(map(str, weights))
+    present = [name for name in names if any(name in data for *_, data in edges)]
+    if weights is not None and len(present) < len(names):
+        raise FocuseError(f"{where}: no edge has {next(name for name in names if name not in present)!r} in its data")
+    rows = []
+    for (head, tail, data), key in zip(edges, keys, strict=True):
+        relation = data.get("relation", key if isinstance(key, str) else None)
+        if relation is None:
+            raise FocuseError(f"{where}, edge {(head, tail)!r}: no 'relation' in its data and no text as its key")
+        rows.append((str(head), str(relation), str(tail), *(data.get(name) for name in present)))
+    table = rows_to_arrow(rows, where).rename_columns([*ROLES[:3], *present])
+    return graph_from_table(table, range(1, table.num_columns + 1), where)
 
 
 # ---- one weight per relation ----------------------------------------------------------------------------------------
@@ -711,8 +581,7 @@ def _with_relation_weights(graph: Graph, weights: Mapping[str, float] | str | Pa
     """Give every edge the weight of its relation (the paper's predicate-level case)."""
     table = weights if isinstance(weights, Mapping) else _read_relation_weights(Path(weights))
     for name, value in table.items():
-        fault = weight_fault(value)
-        if fault:
+        if fault := weight_fault(value):
             raise FocuseError(f"relation weights, {str(name)!r}: {fault}")
     # The table may have more relations than this graph, because valid and test seldom have all of them.
     numbers = {str(name): float(value) for name, value in table.items()}
@@ -727,24 +596,16 @@ def _with_relation_weights(graph: Graph, weights: Mapping[str, float] | str | Pa
 
 
 def _read_relation_weights(path: Path) -> dict[str, float]:
-    """Read a small text file with a relation and its weight on each line."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FocuseError(f"{path}: {_one_line(error)}") from None
-    table: dict[str, float] = {}
-    filled = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    for number, line in filled:
-        delimiter = next((mark for mark in ("\t", ",", ";", " ") if mark in line), "\t")
-        name, _, value = (part.strip() for part in line.rpartition(delimiter))
-        fault = weight_fault(value) if name else "expected a relation and its weight"
-        if fault.endswith(NOT_A_NUMBER) and number == filled[0][0]:
-            continue  # a header
-        if delimiter != "\t" and len(name) > 1 and name[0] == name[-1] == '"':
-            name = name[1:-1].replace('""', '"')
-        if not fault and name in table:
-            fault = f"the relation {name!r} has a weight already; remove one"
-        if fault:
-            raise FocuseError(f"{path}, line {number}: {fault}")
-        table[name] = float(value)
-    return table
+    """Read a small text file with a relation and its weight on each line, with or without a header."""
+    roles = ("relation", "weight")
+    first, delimiter, end = first_row(first_lines(path), str(path), None, roles)
+    header_lines = end if first[-1] and weight_fault(first[-1]).endswith(NOT_A_NUMBER) else 0
+    layout = TableLayout(delimiter, header_lines, 2, (0, 1), roles=roles)
+    table = parse_text(path, layout)
+    if not pc.all(pc.is_finite(table.column(1))).as_py():
+        raise parse_error(path, layout, "a weight is not finite")
+    names = table.column(0).cast(pa.string()).to_pylist()
+    repeated = [name for name, times in Counter(names).items() if times > 1]
+    if repeated:
+        raise FocuseError(f"{path}: the relation {repeated[0]!r} has several weights; remove all but one")
+    return dict(zip(names, table.column(1).to_pylist(), strict=True))

@@ -35,23 +35,11 @@ HEADINGS = {
 
 @dataclass(frozen=True)
 class TableLayout:
-    """The layout of a text file.
+    """The layout of a text file: `header_lines` lines up to the end of the header, and `width` columns.
 
-    Attributes
-    ----------
-    delimiter : str
-    header_lines : int
-        Lines up to the end of the header, 0 without one.
-    width : int
-        Number of columns in the file.
-    columns : tuple of int
-        Indices of the columns of head, relation, tail and the weights, if any.
-    weight_names : tuple of str
-        Names of the weight columns if there are several.
-    roles : tuple of str
-        What the columns hold. The last role is a number, the others are names.
-    allows_empty_names : bool
-        Whether a name may be empty, as in a query.
+    `columns` are the indices of head, relation, tail and the weights, if any, and `weight_names` the names of several
+    weights. `roles` are what the columns hold, of which the last is a number and the others are names. Names may be
+    empty in a query (`allows_empty_names`).
     """
 
     delimiter: str
@@ -65,7 +53,7 @@ class TableLayout:
     @property
     def allows_missing(self) -> bool:
         """Whether a number may be missing."""
-        return bool(self.weight_names) or self.roles != ROLES
+        return bool(self.weight_names) or "weight" not in self.roles
 
     @property
     def quoted(self) -> bool:
@@ -135,7 +123,7 @@ def _detect_delimiter(lines: list[str], where: str, roles: Sequence[str] = ROLES
     for candidate in (mark for mark in DELIMITERS if mark != " " or not has_tabs):
         widths = [len(row) for row in csv.reader(lines, delimiter=candidate, quoting=quoting(candidate))]
         agree = widths.count(widths[0])
-        if widths[0] >= 3 and agree > best_count:
+        if widths[0] >= min(len(roles), 3) and agree > best_count:
             best, best_count = candidate, agree
     if not best:
         raise FocuseError(
@@ -171,6 +159,23 @@ def is_number(text: str) -> bool:
     return True
 
 
+def columns_by_role(
+    first: list[str],
+    header: bool,
+    roles: Sequence[str],
+    headings: Mapping[str, set[str]] = HEADINGS,
+    taken: Sequence[int] = (),
+) -> dict[str, int]:
+    """Return a column for each role: those with a known heading, the others in order; empty if that is ambiguous."""
+    by_heading = columns_by_heading(first, headings) if header else {}
+    by_heading = {role: index for role, index in by_heading.items() if index not in taken}
+    rest = [index for index in range(len(first)) if index not in {*by_heading.values(), *taken}]
+    unnamed = [role for role in roles if role not in by_heading]
+    if unnamed and len(unnamed) != len(rest):
+        return {}
+    return by_heading | dict(zip(unnamed, rest, strict=False))
+
+
 def choose_columns(
     first: list[str],
     header: bool,
@@ -180,76 +185,34 @@ def choose_columns(
 ) -> tuple[int, ...]:
     """Choose the columns of head, relation, tail and weights: as given, else by heading, the others in order.
 
-    Parameters
-    ----------
-    first : list of str
-        The fields of the first line.
-    header : bool
-        Whether these are headings.
-    columns, weights
-        What the user asks for, by heading or counted from 1.
-    where : str
-        The source and line that an error names.
-
-    Returns
-    -------
-    tuple of int
-        Indices of head, relation, tail, and none, one or several weights.
+    `first` are the fields of the first line, and with `header` they are headings. `columns` and `weights` are what the
+    user asks for, by heading or counted from 1. The result has the indices of head, relation, tail and any weights.
     """
-    if weights is not None:
-        return _choose_with_weights(first, header, columns, where, weights)
-    if columns is not None:
-        if len(columns) < 3:
-            raise FocuseError(
-                f"columns: {len(columns)} given, expected 3 or 4 (head, relation, tail, weight) or more weights"
-            )
-        return find_columns(first, header, columns, where)
-    by_heading = columns_by_heading(first) if header else {}
-    if len(by_heading) == 4:
-        return tuple(by_heading[role] for role in ROLES)
-    rest = [index for index in range(len(first)) if index not in by_heading.values()]
-    unnamed = [role for role in ROLES[: len(first)] if role not in by_heading]
-    chosen = by_heading | dict(zip(unnamed, rest, strict=False))
-    # A weight without a known heading is accepted only in the last column: elsewhere it may be some other number.
-    weight_is_plausible = chosen.get("weight", 3) in (by_heading.get("weight"), 3)
-    if len(first) not in (3, 4) or len(unnamed) != len(rest) or not weight_is_plausible:
-        raise FocuseError(
-            f"{where}: {len(first)} columns{_headings_shown(first, header)}, expected 3 or 4 "
-            "(head, relation, tail, weight); "
-            "name the ones to use with columns (--columns 1,2,3,4 or their headings), several weights with weights "
-            "(--weight-columns)"
-        )
-    return tuple(chosen[role] for role in ROLES[: len(first)])
-
-
-def _choose_with_weights(
-    first: list[str], header: bool, columns: Sequence[str | int] | None, where: str, weights: Sequence[str | int]
-) -> tuple[int, ...]:
-    """Choose columns if the user names the weights: head, relation and tail as given, by heading, or those left."""
-    if isinstance(weights, str) or not weights:
+    if weights is not None and (isinstance(weights, str) or not weights):
         raise FocuseError(f"weights {weights!r}: give a list of columns, by heading or counted from 1")
     if columns is not None:
-        if len(columns) != 3:
-            raise FocuseError(
-                f"columns: {len(columns)} given in addition to weights, expected 3 (head, relation, tail)"
-            )
-        return find_columns(first, header, [*columns, *weights], where)
-    weight_columns = find_columns(first, header, weights, where)
-    by_heading = columns_by_heading(first) if header else {}
-    by_heading = {role: index for role, index in by_heading.items() if role != "weight" and index not in weight_columns}
-    rest = [index for index in range(len(first)) if index not in {*by_heading.values(), *weight_columns}]
-    unnamed = [role for role in ROLES[:3] if role not in by_heading]
-    if unnamed and len(unnamed) != len(rest):
+        if len(columns) < 3 or (weights is not None and len(columns) > 3):
+            expected = "3 or 4 (head, relation, tail, weight) or more weights"
+            expected = expected if weights is None else "3 (head, relation, tail) in addition to weights"
+            raise FocuseError(f"columns: {len(columns)} given, expected {expected}")
+        return find_columns(first, header, [*columns, *(weights or ())], where)
+    shown = f"{len(first)} columns" + (f" ({', '.join(first)})" if header else "")
+    if weights is not None:
+        weight_columns = find_columns(first, header, weights, where)
+        chosen = columns_by_role(first, header, ROLES[:3], taken=weight_columns)
+        if not chosen:
+            advice = "name them with columns (--columns 1,2,3 or their headings)"
+            raise FocuseError(f"{where}: which of {shown} are head, relation and tail? {advice}")
+        return (*(chosen[role] for role in ROLES[:3]), *weight_columns)
+    chosen = columns_by_role(first, header, ROLES[: len(first)])
+    # A weight without a known heading is accepted only in the last column: elsewhere it may be some other number.
+    has_heading = header and "weight" in columns_by_heading(first)
+    if len(chosen) < 3 or (chosen.get("weight", 3) != 3 and not has_heading):
         raise FocuseError(
-            f"{where}: which of {len(first)} columns{_headings_shown(first, header)} are head, relation and tail? "
-            "name them with columns (--columns 1,2,3 or their headings)"
+            f"{where}: {shown}, expected 3 or 4 (head, relation, tail, weight); name the ones to use with columns "
+            "(--columns 1,2,3,4 or their headings), several weights with weights (--weight-columns)"
         )
-    chosen = by_heading | dict(zip(unnamed, rest, strict=False))
-    return (*(chosen[role] for role in ROLES[:3]), *weight_columns)
-
-
-def _headings_shown(first: list[str], header: bool) -> str:
-    return f" ({', '.join(first)})" if header else ""
+    return tuple(chosen[role] for role in ROLES if role in chosen)
 
 
 def find_columns(first: list[str], header: bool, columns: Sequence[str | int], where: str) -> tuple[int, ...]:
@@ -276,7 +239,7 @@ NOT_A_NUMBER = "is not a number; correct it"
 PLAIN_NUMBER = re.compile(r"[ \t]*[-+.eE0-9]+[ \t]*")
 THOUSANDS = re.compile(r"[ \t]*[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]*)?[ \t]*")
 DECIMAL_COMMA = re.compile(r"[ \t]*[-+]?[0-9.]+,[0-9]+[ \t]*")
-MISSING_NUMBERS = ("", "nan", "NaN", "NAN")
+MISSING_NUMBERS = ("", "nan", "NaN", "NAN")  # fields that mean that a number is missing
 HEADER_ADVICE = ", or say that line 1 is a header (--header) or which columns to use (--columns)"
 MAX_SHOWN = 60  # characters of a faulty weight that a message shows
 
@@ -314,17 +277,12 @@ def row_fault(row: list[str], layout: TableLayout) -> str:
         if not field.isascii() and any("\udc80" <= character <= "\udcff" for character in field):
             return f"the {role} is not UTF-8 text; save the file as UTF-8"
         if role == number:
-            fault = "" if layout.allows_missing and is_missing(field) else weight_fault(field, number)
+            fault = "" if layout.allows_missing and field in MISSING_NUMBERS else weight_fault(field, number)
             if fault:
                 return fault
         elif not field and not layout.allows_empty_names:
             return f"the {role} is empty; give it a name or remove the line"
-    return ALL_WEIGHTS_MISSING if several and all(is_missing(row[index]) for index in layout.columns[3:]) else ""
-
-
-def is_missing(field: str) -> bool:
-    """Return whether a field means that a number is missing: empty, or NaN."""
-    return field in MISSING_NUMBERS
+    return ALL_WEIGHTS_MISSING if several and all(row[index] in MISSING_NUMBERS for index in layout.columns[3:]) else ""
 
 
 def weight_fault(field: object, role: str = "weight") -> str:

@@ -24,18 +24,10 @@ MAX_HELD_OUT = 20_000
 class Splits:
     """The train, valid and test graphs with train's vocabularies; `valid` and `test` may be empty.
 
-    Attributes
-    ----------
-    inferred : Graph or None
-        Triples that rules infer from train; their weights are confidences in [0, 1].
-    known_negatives : Graph or None
-        Triples known to be false, which are never positives. Their weights are the strength of evidence, in (0, 1].
-    merger : ColumnMerger or None
-        The merger that combined the weight columns of edges that have several.
-    attributes : NodeAttributes or None
-        Numeric attributes of the entities.
-    unseen_valid, unseen_test : UnseenNames
-        Rows that were left out of valid and test because train lacks their names.
+    `inferred` are triples that rules infer from train; their weights are confidences in [0, 1]. `known_negatives` are
+    triples known to be false, which are never positives; their weights are the strength of evidence, in (0, 1]. The
+    `merger` combined the weight columns of edges that have several. `unseen_valid` and `unseen_test` tell the rows that
+    were left out because train lacks their names.
     """
 
     train: Graph
@@ -80,18 +72,13 @@ def split(
         if not 0 <= fraction < 1 or valid_fraction + test_fraction >= 1:
             raise FocuseError(f"{name} {fraction:g}: give at least 0; both fractions together must be below 1")
     sizes = [min(int(fraction * len(graph)), max_rows) for fraction in (test_fraction, valid_fraction)]
-    if len(graph) >= out_of_core.LARGE_GRAPH and graph.columns is None:
-        return _split_large(graph, sizes, seed)
+    if len(graph) >= out_of_core.LARGE_GRAPH and graph.columns is None:  # not sorted, nor copied in memory
+        test, valid = out_of_core.hold_out_rows(graph, sizes, seed)
+        train = out_of_core.without_rows(graph, np.sort(np.concatenate([test, valid])))
+        return Splits(train, graph.select(valid), graph.select(test))
     part = _assign_rows(graph, sizes, seed)
     train, held_test, held_valid = (graph.select(part == number) for number in range(3))
     return Splits(train, held_valid, held_test)
-
-
-def _split_large(graph: Graph, sizes: list[int], seed: int) -> Splits:
-    """Split like `split`, without sorting the graph or copying it in memory."""
-    test, valid = out_of_core.hold_out_rows(graph, sizes, seed)
-    train = out_of_core.without_rows(graph, np.sort(np.concatenate([test, valid])))
-    return Splits(train, graph.select(valid), graph.select(test))
 
 
 def splits_from_graphs(
@@ -104,13 +91,8 @@ def splits_from_graphs(
     else:
         aligned_valid = valid.align(train)
     aligned_test = AlignedGraph(train.select(np.empty(0, np.int64))) if test is None else test.align(train)
-    return Splits(
-        train,
-        aligned_valid.graph,
-        aligned_test.graph,
-        unseen_valid=aligned_valid.unseen,
-        unseen_test=aligned_test.unseen,
-    )
+    unseen: dict[str, Any] = {"unseen_valid": aligned_valid.unseen, "unseen_test": aligned_test.unseen}
+    return Splits(train, aligned_valid.graph, aligned_test.graph, **unseen)
 
 
 @dataclass(frozen=True)
@@ -137,9 +119,8 @@ def split_validation(valid: Graph, stopping: float, seed: int = 0) -> Validation
     if not 0 <= stopping <= 1:
         raise FocuseError(f"stop_fraction {stopping:g}: give a fraction in [0, 1]")
     distinct, group = np.unique(valid.keys, return_inverse=True)
-    position = np.random.default_rng([seed, RandomStream.VALIDATION_PARTS]).permutation(len(distinct)) / max(
-        len(distinct), 1
-    )
+    random = np.random.default_rng([seed, RandomStream.VALIDATION_PARTS])
+    position = random.permutation(len(distinct)) / max(len(distinct), 1)
     part = np.digitize(position, [stopping, (1 + stopping) / 2])[group]
     return ValidationParts(*(valid.select(part == number) for number in range(3)))
 
@@ -163,19 +144,9 @@ def assign_parts(
 ) -> npt.NDArray[np.int8]:
     """Assign distinct triples to parts of about `sizes` rows, in the order of `candidates`.
 
-    Parameters
-    ----------
-    candidates : int [c]
-        Indices of the triples that may be held out, in random order.
-    rows_per_triple : int [d]
-        The number of rows of each distinct triple.
-    sizes : sequence of int
-        The number of rows per part. If there are too few candidates, all parts get fewer in the same proportion.
-
-    Returns
-    -------
-    int8 [d]
-        0 for triples that stay in train, 1 for the first part, and so on.
+    `candidates` [c] are the triples that may be held out, in random order, and `rows_per_triple` [d] are the numbers of
+    rows of all distinct triples. If there are too few candidates, all parts get fewer in the same proportion. Returns 0
+    for triples that stay in train, 1 for the first part, and so on; int8 [d].
     """
     candidates = candidates[fit_part(rows_per_triple, sizes)[candidates]]
     total = np.cumsum(rows_per_triple[candidates])

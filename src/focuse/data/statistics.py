@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from focuse.data.graph import Graph, UnseenNames
+from focuse.data.graph import Graph, Mask, UnseenNames, scale_range
 from focuse.data.weights import fit_merger
 
 HISTOGRAM_BINS = 10
@@ -99,12 +99,11 @@ def describe(graph: Graph, held_out: dict[str, Graph] | None = None) -> GraphSta
     (2, 0.9, 1)
     """
     keys, group, count = np.unique(graph.keys, return_inverse=True, return_counts=True)
-    low = np.full(len(keys), np.inf)
-    high = np.full(len(keys), -np.inf)
+    low, high = np.full(len(keys), np.inf), np.full(len(keys), -np.inf)
     np.minimum.at(low, group, graph.weight)
     np.maximum.at(high, group, graph.weight)
-    pairs, reverse = _pair_keys(graph), _pair_keys(graph, reverse=True)
     loops = graph.head == graph.tail
+    inverse, same_relation_inverse = _inverse_edges(graph, graph)
     return GraphStatistics(
         source=graph.source,
         first_edge=_first_edge(graph),
@@ -112,22 +111,29 @@ def describe(graph: Graph, held_out: dict[str, Graph] | None = None) -> GraphSta
         entities=len(graph.entities),
         relations=len(graph.relations),
         weighted=graph.weighted,
-        weight_min=float(graph.weight.min()),
-        weight_mean=_safe(np.mean, graph.weight),
-        weight_max=float(graph.weight.max()),
+        **_range_and_mean(graph.weight),
         all_weights_equal=bool(graph.weight.min() == graph.weight.max()),
         repeated_rows=len(graph) - len(keys),
         repeated_triples=int((count > 1).sum()),
         repeated_with_other_weight=int((low < high).sum()),
         self_loops=int(loops.sum()),
-        rows_with_inverse=int((np.isin(reverse, pairs) & ~loops).sum()),
-        rows_with_same_relation_inverse=int(
-            (np.isin(graph.keys_of(graph.tail, graph.relation, graph.head), keys) & ~loops).sum()
-        ),
+        rows_with_inverse=int(inverse.sum()),
+        rows_with_same_relation_inverse=int(same_relation_inverse.sum()),
         per_relation=_relation_statistics(graph),
         leakage={name: leakage(graph, other) for name, other in (held_out or {}).items()},
         columns=_column_statistics(graph),
     )
+
+
+def _range_and_mean(weight: npt.NDArray[np.float64]) -> dict[str, float]:
+    return {"weight_min": float(weight.min()), "weight_mean": _safe(np.mean, weight), "weight_max": float(weight.max())}
+
+
+def _safe(average: Callable[[npt.NDArray[np.float64]], Any], weight: npt.NDArray[np.float64]) -> float:
+    """Return the mean or median, for which numbers are scaled down if their sum could overflow."""
+    scale = 2.0**64 if np.abs(weight).max() > 1e280 else 1.0
+    small = weight / scale
+    return float(np.clip(average(small), small.min(), small.max()) * scale)
 
 
 def _column_statistics(graph: Graph) -> list[ColumnStatistics]:
@@ -136,18 +142,11 @@ def _column_statistics(graph: Graph) -> list[ColumnStatistics]:
         return []
     merger = fit_merger(graph)
     statistics = []
-    for index, name in enumerate(graph.columns.names):
+    for name, explained, importance in zip(graph.columns.names, merger.explained, merger.importance, strict=True):
         weight = graph.column(name).weight
+        missing, numbers = 1 - len(weight) / len(graph), _range_and_mean(weight)
         statistics.append(
-            ColumnStatistics(
-                name=name,
-                weight_min=float(weight.min()),
-                weight_mean=_safe(np.mean, weight),
-                weight_max=float(weight.max()),
-                missing=1 - len(weight) / len(graph),
-                explained=float(merger.explained[index]),
-                importance=float(merger.importance[index]),
-            )
+            ColumnStatistics(name, missing=missing, explained=float(explained), importance=float(importance), **numbers)
         )
     return statistics
 
@@ -162,32 +161,33 @@ def leakage(train: Graph, held_out: Graph) -> Leakage:
     """Count the rows of `held_out` whose triple, inverse edge or pair of entities is in train."""
     aligned = held_out.align(train)
     rows = aligned.graph
-    same = np.isin(rows.keys, train.keys)
-    pairs = _pair_keys(train)
-    inverse = np.isin(_pair_keys(rows, reverse=True), pairs) & (rows.head != rows.tail)
-    pair = np.isin(_pair_keys(rows), pairs)
+    same, pair = np.isin(rows.keys, train.keys), np.isin(_pair_keys(rows), _pair_keys(train))
+    inverse, same_relation_inverse = _inverse_edges(train, rows)
     return Leakage(
         rows=len(held_out),
         unseen=aligned.unseen,
         same_triple=int(same.sum()),
         same_triple_and_weight=int(_same_triple_and_weight(train, rows).sum()),
         inverse_edge=int(inverse.sum()),
-        inverse_of_same_relation=int(
-            (np.isin(rows.keys_of(rows.tail, rows.relation, rows.head), train.keys) & (rows.head != rows.tail)).sum()
-        ),
+        inverse_of_same_relation=int(same_relation_inverse.sum()),
         same_pair_other_relation=int((pair & ~same).sum()),
-        neither_duplicate_nor_inverse=int((~leaked(train, rows)).sum()),
+        neither_duplicate_nor_inverse=int((~(same | inverse)).sum()),
     )
 
 
-def leaked(train: Graph, rows: Graph) -> npt.NDArray[np.bool_]:
+def leaked(train: Graph, rows: Graph) -> Mask:
     """Return a mask of the rows that are in train, or whose inverse edge is there with any relation; bool [n].
 
     `rows` has train's ids, like `run.splits.test`; translate another graph by `graph.align(train).graph`.
     """
-    inverse = np.isin(_pair_keys(rows, reverse=True), _pair_keys(train)) & (rows.head != rows.tail)
-    mask: npt.NDArray[np.bool_] = np.isin(rows.keys, train.keys) | inverse
-    return mask
+    return np.isin(rows.keys, train.keys) | _inverse_edges(train, rows)[0]
+
+
+def _inverse_edges(train: Graph, rows: Graph) -> tuple[Mask, Mask]:
+    """Return masks of the rows whose inverse edge is in train, with any relation and with the same; bool [n] each."""
+    no_loop = rows.head != rows.tail
+    of_same_relation = np.isin(rows.keys_of(rows.tail, rows.relation, rows.head), train.keys)
+    return np.isin(_pair_keys(rows, reverse=True), _pair_keys(train)) & no_loop, of_same_relation & no_loop
 
 
 def _pair_keys(graph: Graph, reverse: bool = False) -> npt.NDArray[np.int64]:
@@ -196,33 +196,16 @@ def _pair_keys(graph: Graph, reverse: bool = False) -> npt.NDArray[np.int64]:
     return first.astype(np.int64) * len(graph.entities) + second
 
 
-def _same_triple_and_weight(train: Graph, rows: Graph) -> npt.NDArray[np.bool_]:
+def _same_triple_and_weight(train: Graph, rows: Graph) -> Mask:
     """Return a mask of the rows that are in train with the same weight, or the same several weights; bool [n]."""
+    held_out, known = rows.weight[:, None], train.weight[:, None]
     if train.columns is not None and rows.columns is not None:
-        return _same_triple_and_columns(train, rows)
-    record = np.dtype([("key", np.int64), ("weight", np.float64)])
-    held_out, known = np.empty(len(rows), record), np.empty(len(train), record)
-    held_out["key"], held_out["weight"] = rows.keys, rows.weight
-    known["key"], known["weight"] = train.keys, train.weight
-    return np.isin(held_out, known)
-
-
-def _same_triple_and_columns(train: Graph, rows: Graph) -> npt.NDArray[np.bool_]:
-    """Return the mask of `_same_triple_and_weight` for several weights; weights missing in both are equal."""
-    if train.columns is None or rows.columns is None:
-        return np.zeros(len(rows), bool)
+        held_out, known = rows.columns.values_of(train.columns.names), train.columns.values
     key = np.unique(np.concatenate([rows.keys, train.keys]), return_inverse=True)[1]
-    numbers = np.concatenate([rows.columns.values_of(train.columns.names), train.columns.values])
-    table = np.column_stack([key, np.where(np.isnan(numbers), np.inf, numbers)])
+    numbers = np.concatenate([held_out, known])
+    table = np.column_stack([key, np.where(np.isnan(numbers), np.inf, numbers)])  # missing weights are equal
     record = np.unique(table, axis=0, return_inverse=True)[1].ravel()
     return np.isin(record[: len(rows)], record[len(rows) :])
-
-
-def _safe(average: Callable[[npt.NDArray[np.float64]], Any], weight: npt.NDArray[np.float64]) -> float:
-    """Return the mean or median, for which numbers are scaled down if their sum could overflow."""
-    scale = 2.0**64 if np.abs(weight).max() > 1e280 else 1.0
-    small = weight / scale
-    return float(np.clip(average(small), small.min(), small.max()) * scale)
 
 
 def _relation_statistics(graph: Graph) -> list[RelationStatistics]:
@@ -236,23 +219,19 @@ def _relation_statistics(graph: Graph) -> list[RelationStatistics]:
         if len(rows) == 0:
             continue
         weight = graph.weight[rows]
-        low, high = float(weight.min()), float(weight.max())
-        # Weights are scaled to [0, 1], because bins over a tiny or a huge span would not be representable.
-        span = high / 2 - low / 2
-        unit = (weight / 2 - low / 2) / span if span > 0 else np.zeros(len(weight))
+        numbers = _range_and_mean(weight)
+        low, high = numbers["weight_min"], numbers["weight_max"]
+        unit = scale_range(weight, low, high) if low < high else np.zeros(len(weight))
+        bins = np.minimum(unit * HISTOGRAM_BINS, HISTOGRAM_BINS - 1).astype(np.int64)
         statistics.append(
             RelationStatistics(
                 name=graph.relations[int(relation)],
                 edges=len(rows),
                 heads=len(np.unique(graph.head[rows])),
                 tails=len(np.unique(graph.tail[rows])),
-                weight_min=low,
                 weight_median=_safe(np.median, weight),
-                weight_mean=_safe(np.mean, weight),
-                weight_max=high,
-                histogram=np.bincount(
-                    np.minimum(unit * HISTOGRAM_BINS, HISTOGRAM_BINS - 1).astype(np.int64), minlength=HISTOGRAM_BINS
-                ).tolist(),
+                histogram=np.bincount(bins, minlength=HISTOGRAM_BINS).tolist(),
+                **numbers,
             )
         )
     return statistics

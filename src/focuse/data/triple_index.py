@@ -14,14 +14,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from focuse.data.graph import Graph, Side, isin_sorted
+from focuse.data.graph import Graph, Ids, Side, isin_sorted
+from focuse.data.out_of_core import LARGE_GRAPH
 from focuse.errors import FocuseError
 from focuse.system import chunks
 
 CHUNK_EDGES = 1 << 20  # edges examined at once
-LARGE_GRAPH = 1 << 22  # in graphs of this many edges, only edges that are relevant for the queries are sorted
-
-Keys = npt.NDArray[np.int64]
 
 
 class TripleIndex:
@@ -100,9 +98,6 @@ def id_tensors(graph: Graph) -> tuple[Tensor, Tensor, Tensor]:
     return head, relation, tail
 
 
-# ---- indexes of graphs ----------------------------------------------------------------------------------------------
-
-
 def build_triple_index(graphs: list[Graph], device: torch.device | str = "cpu") -> TripleIndex:
     """Index all triples of graphs that share their vocabularies."""
     parts = zip(*(id_tensors(graph) for graph in graphs), strict=True)
@@ -128,26 +123,20 @@ def relevant_triple_index(known: Sequence[Graph], ranked: Graph, device: torch.d
     >>> len(relevant_triple_index([graph], graph.select(np.array([0]))).keys["tail"])
     2
     """
-    parts = [[column[rows] for column in columns] for columns, rows in _relevant_rows(known, ranked)]
-    relevant = [np.concatenate([part[column] for part in parts] or [np.empty(0, np.int32)]) for column in range(3)]
-    head, relation, tail = (torch.from_numpy(column.astype(np.int64)).to(device) for column in relevant)
+    columns = zip(*_relevant_triples(known, ranked), strict=True)
+    ids = [torch.from_numpy(np.concatenate(parts).astype(np.int64)) for parts in columns]
+    head, relation, tail = (column.to(device) for column in ids or [torch.empty(0, dtype=torch.int64)] * 3)
     return TripleIndex(head, relation, tail, len(ranked.entities), len(ranked.relations))
 
 
 def contained_in(graph: Graph, other: Graph) -> npt.NDArray[np.bool_]:
     """Return a mask of the triples of a graph that are in another one with the same vocabularies; bool [n]."""
-    if len(other) < LARGE_GRAPH:
-        return isin_sorted(graph.keys, np.sort(other.keys))
-    relevant = [
-        graph.keys_of(*(column[rows] for column in columns))
-        for columns, rows in _relevant_rows([other], graph)
-        if len(rows)
-    ]
-    return isin_sorted(graph.keys, np.unique(np.concatenate(relevant or [np.empty(0, np.int64)])))
+    contained: npt.NDArray[np.bool_] = filter_index(graph, [other]).contains(*id_tensors(graph)).numpy()
+    return contained
 
 
-def _relevant_rows(known: Sequence[Graph], ranked: Graph) -> Iterator[tuple[list[npt.NDArray[np.int32]], Keys]]:
-    """Yield chunks of the columns of graphs, and the rows in each that answer a query of `ranked`."""
+def _relevant_triples(known: Sequence[Graph], ranked: Graph) -> Iterator[list[Ids]]:
+    """Yield the heads, relations and tails of triples that answer a query of `ranked`, in chunks."""
     is_head, is_tail = np.zeros(len(ranked.entities), bool), np.zeros(len(ranked.entities), bool)
     is_head[ranked.head], is_tail[ranked.tail] = True, True
     tail_queries = np.unique(_query_keys(ranked, ranked.head, ranked.relation))
@@ -159,8 +148,8 @@ def _relevant_rows(known: Sequence[Graph], ranked: Graph) -> Iterator[tuple[list
             rows = np.flatnonzero(is_head[head] | is_tail[tail])
             relevant = isin_sorted(_query_keys(ranked, head[rows], relation[rows]), tail_queries)
             relevant |= isin_sorted(_query_keys(ranked, tail[rows], relation[rows]), head_queries)
-            yield columns, rows[relevant]
+            yield [column[rows[relevant]] for column in columns]
 
 
-def _query_keys(ranked: Graph, given: npt.NDArray[np.int32], relation: npt.NDArray[np.int32]) -> Keys:
+def _query_keys(ranked: Graph, given: Ids, relation: Ids) -> npt.NDArray[np.int64]:
     return given.astype(np.int64) * max(len(ranked.relations), 1) + relation

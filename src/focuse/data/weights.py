@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any, ClassVar
 
 import numpy as np
@@ -122,8 +123,7 @@ class RelationQuantile(Normalizer):
         start = np.flatnonzero(new)
         equal = np.diff(np.append(start, len(weight)))
         edges = np.bincount(graph.relation, minlength=len(graph.relations))
-        first = np.concatenate([[0], np.cumsum(edges)[:-1]])[relation[start]]
-        below = start - first
+        below = start - (np.cumsum(edges) - edges)[relation[start]]
         others = edges[relation[start]] - 1
         quantile = np.divide(below + (equal - 1) / 2, others, out=np.ones(len(start)), where=equal <= others)
         knots = np.bincount(relation[start], minlength=len(graph.relations))
@@ -141,9 +141,8 @@ class RelationQuantile(Normalizer):
         offsets = self.arrays["offsets"].astype(np.int64)
         # Rows are grouped by relation once, so that the cost does not grow with the number of relations.
         order = np.argsort(relation, kind="stable")
-        relations, starts, counts = np.unique(relation[order], return_index=True, return_counts=True)
-        for index, start, count in zip(relations, starts, counts, strict=True):
-            rows = order[start : start + count]
+        relations, starts = np.unique(relation[order], return_index=True)
+        for index, rows in zip(relations, np.split(order, starts[1:]), strict=False):
             knots = slice(offsets[index], offsets[index + 1])
             if offsets[index + 1] > offsets[index]:
                 result[rows] = _interpolate_safely(given[rows], self.arrays[source][knots], self.arrays[target][knots])
@@ -255,12 +254,11 @@ def unit_strength(graph: Graph, train: Graph) -> Weights:
     >>> unit_strength(distances, distances).tolist()
     [1.0, 0.0]
     """
-    in_units = in_unit_range(train.weight) and in_unit_range(graph.weight)
+    train_in_units = in_unit_range(train.weight)
+    in_units = train_in_units and in_unit_range(graph.weight)
     weight = graph.weight if in_units else scale_range(graph.weight, train.weight.min(), train.weight.max())
-    if not train.lower_is_better or not len(train):
-        return weight
-    constant = train.weight.min() == train.weight.max() and not in_unit_range(train.weight)
-    return weight if constant else 1.0 - weight
+    constant = not train_in_units and train.weight.min() == train.weight.max()
+    return 1.0 - weight if train.lower_is_better and len(train) and not constant else weight
 
 
 # ---- one scale per relation, without clipping ------------------------------------------------------------------------
@@ -337,9 +335,8 @@ class WeightScaler:
         """Return half of the width of each relation's range [n]; half of the value if it has a single one."""
         half = self.high / 2 - self.low / 2
         single = np.where(self.low == 0, 1.0, np.abs(self.low)) / 2
-        width = np.maximum(np.where(half > 0, half, single), np.finfo(np.float64).tiny)  # never 0
-        half_width: Weights = width[relation]
-        return half_width
+        width: Weights = np.maximum(np.where(half > 0, half, single), np.finfo(np.float64).tiny)  # never 0
+        return width[relation]
 
 
 def _same_unit(low: Weights, high: Weights, count: RelationIds) -> bool:
@@ -422,7 +419,7 @@ def explained_variance(graph: Graph, unit_weight: Weights, seed: int = 0) -> flo
     sums, counts = np.bincount(fold, unit_weight, FOLDS), np.bincount(fold, minlength=FOLDS)
     baseline = ((unit_weight.sum() - sums) / np.maximum(len(unit_weight) - counts, 1))[fold]
     unexplained = np.square(unit_weight - predicted).sum() / np.square(unit_weight - baseline).sum()
-    explained = float(1 - unexplained)
+    explained = 1 - float(unexplained)
     return explained if explained >= max(MIN_EXPLAINED, MIN_EXPLAINED_TIMES_ROWS / len(unit_weight)) else 0.0
 
 
@@ -469,12 +466,8 @@ def shrunken_means(values: Weights, group: npt.NDArray[np.intp], groups: int) ->
     within = np.square(values - mean[group]).sum() / (rows - seen)
     among = (count * np.square(mean - values.mean())).sum() / (seen - 1)
     size = (rows - np.square(count).sum() / rows) / (seen - 1)
-    between = max((among - within) / size, 0.0)
-    if between == 0.0:
-        return np.zeros(groups)
-    signal = count * between
-    kept = np.divide(signal, signal + within, out=np.zeros(groups), where=signal > 0)
-    shrunken: Weights = mean * kept
+    signal = count * max((among - within) / size, 0.0)
+    shrunken: Weights = mean * np.divide(signal, signal + within, out=np.zeros(groups), where=signal > 0)
     return shrunken
 
 
@@ -493,18 +486,16 @@ class ColumnMerger:
 
     def unit_weights(self, graph: Graph) -> tuple[Weights, Mask]:
         """Return the unit weights of a graph's columns, and a mask of the present ones; [n, C] each."""
+        names = ", ".join(self.names)
+        advice = "read it with the same columns"
         if graph.columns is None:
-            raise FocuseError(
-                f"{graph.source}: a single weight per edge, but train has {', '.join(self.names)}; "
-                "read it with the same columns"
-            )
+            raise FocuseError(f"{graph.source}: a single weight per edge, but train has {names}; {advice}")
         values = graph.columns.values_of(self.names)
         present = ~np.isnan(values)
-        if not present.any(axis=1).all():
-            raise FocuseError(
-                f"{graph.source}: {int((~present.any(axis=1)).sum()):,} rows have none of train's weight columns "
-                f"({', '.join(self.names)}); read it with the same columns"
-            )
+        without = int((~present.any(axis=1)).sum())
+        if without:
+            fault = f"{without:,} rows have none of train's weight columns ({names})"
+            raise FocuseError(f"{graph.source}: {fault}; {advice}")
         scaled = np.zeros(values.shape)
         for index, normalizer in enumerate(self.normalizers):
             rows = present[:, index]
@@ -516,9 +507,8 @@ class ColumnMerger:
         if not graph.weighted or not len(graph):
             return graph
         weight = combine_columns(*self.unit_weights(graph), self.importance)
-        columns = graph.columns
-        if columns is not None:
-            columns = WeightColumns(self.names, columns.values_of(self.names), self.lower_is_better)
+        values = graph.columns.values_of(self.names) if graph.columns is not None else np.empty((0, len(self.names)))
+        columns = WeightColumns(self.names, values, self.lower_is_better)
         return replace(graph, weight=weight, columns=columns, lower_is_better=False)
 
     def __str__(self) -> str:
@@ -536,35 +526,29 @@ class ColumnMerger:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the part that run.toml stores."""
-        measured = {} if np.isnan(self.explained).any() else {"explained": self.explained.tolist()}
         return {
             "names": list(self.names),
             "lower_is_better": [name in self.lower_is_better for name in self.names],
             "normalize": [normalizer.name for normalizer in self.normalizers],
             "importance": self.importance.tolist(),
-            **measured,
         }
 
     def arrays(self) -> Arrays:
         """Return the arrays that a run stores; those of a column have its index as a prefix."""
-        arrays = {
-            f"{index}/{name}": array
-            for index, normalizer in enumerate(self.normalizers)
-            for name, array in normalizer.arrays.items()
-        }
-        return arrays | {"importance": self.importance, "explained": self.explained}
+        arrays = {"importance": self.importance, "explained": self.explained}
+        for index, normalizer in enumerate(self.normalizers):
+            arrays |= {f"{index}/{name}": array for name, array in normalizer.arrays.items()}
+        return arrays
 
     @classmethod
     def from_stored(cls, stored: Mapping[str, Any], arrays: Arrays) -> ColumnMerger:
         """Restore a merger from the results of `to_dict` and `arrays`."""
-        names, reversed_columns = tuple(stored["names"]), stored["lower_is_better"]
-        normalizers = []
-        for index, (name, lower) in enumerate(zip(stored["normalize"], reversed_columns, strict=True)):
-            column_arrays = {
-                key.partition("/")[2]: array for key, array in arrays.items() if key.startswith(f"{index}/")
-            }
-            normalizers.append(stored_normalizer(name, column_arrays, lower))
-        lower_is_better = frozenset(name for name, lower in zip(names, reversed_columns, strict=True) if lower)
+        names, normalizers = tuple(stored["names"]), []
+        for index, (name, lower) in enumerate(zip(stored["normalize"], stored["lower_is_better"], strict=True)):
+            prefix = f"{index}/"
+            own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+            normalizers.append(stored_normalizer(name, own, lower))
+        lower_is_better = frozenset(compress(names, stored["lower_is_better"]))
         return cls(names, lower_is_better, tuple(normalizers), arrays["importance"], arrays["explained"])
 
 
@@ -583,21 +567,17 @@ def fit_merger(
     columns = train.columns
     if columns is None:
         raise FocuseError(f"{train.source}: a single weight per edge; there is nothing to merge")
-    graphs, normalizers = [], []
+    scaled, normalizers = [], []
     for name in columns.names:
         single = train.column(name)
         if not len(single):
             raise FocuseError(f"{train.source}: the weight column {name!r} has no number in train; leave it out")
         chosen = default_normalizer(single) if normalize in (None, "relation") else normalize
         normalizers.append(fit_normalizer(chosen or "relation", single))
-        graphs.append(single)
+        scaled.append((single, normalizers[-1].transform(single.weight, single.relation)))
     if importance is not None:
         importances, explained = given_importance(columns, importance), np.full(len(columns.names), np.nan)
     else:
-        scaled = [
-            (single, normalizer.transform(single.weight, single.relation))
-            for single, normalizer in zip(graphs, normalizers, strict=True)
-        ]
         importances, explained = learn_importance(scaled, seed)
     return ColumnMerger(columns.names, columns.lower_is_better, tuple(normalizers), importances, explained)
 

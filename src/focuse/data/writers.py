@@ -7,7 +7,9 @@ that a spreadsheet would run as formulas are therefore not escaped here; only th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +28,7 @@ from focuse.system import chunks
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
 TABLE_SUFFIXES = (".tsv", ".csv", ".parquet")
 NAME_COLUMNS = ("head", "relation", "tail")
-CHUNK_ROWS = 1 << 17
-
-# ---- writers of other formats ---------------------------------------------------------------------------------------
+CHUNK_ROWS = 1 << 18  # rows in memory as names at once
 
 GRAPH_WRITERS: dict[str, str] = {}
 LINK_WRITERS: dict[str, str] = {}
@@ -73,9 +73,6 @@ def _format_and_compression(path: Path, writers: dict[str, str]) -> tuple[str, s
     return suffix, compression
 
 
-# ---- graphs ---------------------------------------------------------------------------------------------------------
-
-
 def check_graph_path(path: Path) -> tuple[str, str | None]:
     """Return the format suffix and compression of a new file; raise if its format is unknown or the file exists."""
     suffix, compression = _format_and_compression(path, GRAPH_WRITERS)
@@ -90,23 +87,17 @@ def write(graph: Graph, path: Path, base: str = BASE_IRI) -> None:
     annotations of triples, and a name that is not an IRI is appended to `base`.
     """
     suffix, compression = check_graph_path(path)
-    if suffix == ".parquet":
-        with replace_file(path) as temporary:
-            pq.write_table(graph.to_arrow(), temporary, compression="zstd")
-        return
     if suffix in GRAPH_WRITERS:
-        pieces = import_function(GRAPH_WRITERS[suffix])(graph, suffix, base, path)
-        _write_pieces(pieces, path, compression)
+        _write_pieces(import_function(GRAPH_WRITERS[suffix])(graph, suffix, base, path), path, compression)
         return
     if suffix == ".tsv":
         refuse_characters(graph, path, "[\t\r\n]", "a tab or line end; write .csv or .parquet instead")
         refuse_characters(graph, path, "^\ufeff", "a byte order mark; write .csv or .parquet instead")
-    refuse_characters(graph, path, r"\x00", "a zero byte; write .parquet instead")  # readers take it for UTF-16
-    with replace_file(path) as temporary, pa.output_stream(str(temporary), compression=compression) as stream:
-        if suffix == ".csv":
-            arrow_csv.write_csv(graph.to_arrow(), stream)
-        else:
-            _write_graph_tsv(graph, stream)
+    if suffix != ".parquet":  # readers take a zero byte for UTF-16
+        refuse_characters(graph, path, r"\x00", "a zero byte; write .parquet instead")
+    schema = graph.select(np.empty(0, np.int64)).to_arrow().schema
+    parts = (graph.select(np.arange(rows.start, rows.stop)).to_arrow() for rows in chunks(len(graph), CHUNK_ROWS))
+    _write_tables(parts, schema, path, suffix, compression, header=graph.columns is not None)
 
 
 def _write_pieces(pieces: Iterator[pa.Buffer | bytes], path: Path, compression: str | None) -> None:
@@ -115,11 +106,22 @@ def _write_pieces(pieces: Iterator[pa.Buffer | bytes], path: Path, compression: 
             stream.write(piece)
 
 
-def _write_graph_tsv(graph: Graph, stream: pa.NativeFile) -> None:
-    if graph.columns is not None:
-        stream.write(("\t".join([*NAME_COLUMNS, *graph.columns.names]) + "\n").encode())
-    for chunk in chunks(len(graph), CHUNK_ROWS):
-        stream.write(_tsv_lines(graph.select(np.arange(chunk.start, chunk.stop)).to_arrow()))
+def _write_tables(
+    parts: Iterable[pa.Table], schema: pa.Schema, path: Path, suffix: str, compression: str | None, header: bool
+) -> None:
+    """Write the parts of a table; `header` says whether a TSV file begins with the names of the columns."""
+    if suffix == ".tsv":
+        heading = ["\t".join(schema.names).encode() + b"\n"] if header else []
+        _write_pieces(chain(heading, map(_tsv_lines, parts)), path, compression)
+        return
+    with replace_file(path) as temporary, ExitStack() as stack:
+        if suffix == ".parquet":
+            writer = stack.enter_context(pq.ParquetWriter(temporary, schema, compression="zstd"))
+        else:
+            stream = stack.enter_context(pa.output_stream(str(temporary), compression=compression))
+            writer = stack.enter_context(arrow_csv.CSVWriter(stream, schema))
+        for part in parts:
+            writer.write_table(part)
 
 
 def _tsv_lines(table: pa.Table) -> pa.Buffer | bytes:
@@ -148,9 +150,6 @@ def refuse_characters(graph: Graph, path: Path, pattern: str, fault: str) -> Non
             raise FocuseError(f"{path}: the name {name!r} contains {fault}")
 
 
-# ---- links: predictions and discoveries with their numbers ----------------------------------------------------------
-
-
 def write_links(links: Any, path: str | Path, base: str = BASE_IRI, asserted: bool = False) -> Path:
     """Write links to a file whose suffix names the format, and return its path. It appears only when it is complete.
 
@@ -171,7 +170,7 @@ def write_links(links: Any, path: str | Path, base: str = BASE_IRI, asserted: bo
     << <urn:focuse:a> <urn:focuse:r> <urn:focuse
     """
     path = Path(path)
-    suffix, compression = link_format(path)
+    suffix, compression = _format_and_compression(path, LINK_WRITERS)
     table = links.to_arrow() if hasattr(links, "to_arrow") else pa.table(links)
     if suffix in LINK_WRITERS:
         missing = [name for name in NAME_COLUMNS if name not in table.column_names]
@@ -179,27 +178,9 @@ def write_links(links: Any, path: str | Path, base: str = BASE_IRI, asserted: bo
             raise FocuseError(f"{path}: links have no column {missing[0]!r}; give head, relation and tail")
         _write_pieces(import_function(LINK_WRITERS[suffix])(table, suffix, base, asserted), path, compression)
         return path
-    with replace_file(path) as temporary:
-        if suffix == ".parquet":
-            pq.write_table(table, temporary)
-            return path
-        with pa.output_stream(str(temporary), compression=compression) as stream:
-            if suffix == ".csv":
-                arrow_csv.write_csv(table, stream)
-            else:
-                _write_links_tsv(table, path, stream)
-    return path
-
-
-def link_format(path: Path) -> tuple[str, str | None]:
-    """Return the format suffix and the compression of a file of links; raise an error for other formats."""
-    return _format_and_compression(path, LINK_WRITERS)
-
-
-def _write_links_tsv(table: pa.Table, path: Path, stream: Any) -> None:
     texts = [column for column in table.columns if pa.types.is_string(column.type)]
-    if any(pc.any(pc.match_substring_regex(column, "[\t\r\n]")).as_py() for column in texts):
+    if suffix == ".tsv" and any(pc.any(pc.match_substring_regex(text, "[\t\r\n]")).as_py() for text in texts):
         raise FocuseError(f"{path}: a name contains a tab or line end; write .csv or .parquet instead")
-    stream.write(("\t".join(table.column_names) + "\n").encode())
-    for batch in table.to_batches(CHUNK_ROWS):
-        stream.write(_tsv_lines(pa.Table.from_batches([batch])))
+    parts = (pa.Table.from_batches([batch]) for batch in table.to_batches(CHUNK_ROWS))
+    _write_tables(parts, table.schema, path, suffix, compression, header=True)
+    return path

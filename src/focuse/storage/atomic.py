@@ -23,11 +23,7 @@ if TYPE_CHECKING:
     import filelock
 
 DISK_FULL_ERRORS = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None))  # Windows has no EDQUOT
-TENSOR_FILES = (
-    "checkpoint", "checkpoint.previous", "model", "splits", "weight_scaling", "weight_columns", "node_attributes",
-    "normaliser", "columns", "numbers", "calibration", "weights", "probability",
-)  # fmt: skip
-RUN_FILES = ("entities.parquet", "relations.parquet", *(f"{name}.safetensors" for name in TENSOR_FILES))
+RUN_FILES = ("run.toml", "history.jsonl", "entities.parquet", "relations.parquet")  # besides those of tensors
 
 
 def refuse_overwrite(path: Path, *inputs: str | Path | None) -> None:
@@ -38,16 +34,17 @@ def refuse_overwrite(path: Path, *inputs: str | Path | None) -> None:
         raise FocuseError(f"{path}: is a folder; give a file")
     if any(source is not None and os.path.exists(source) and path.samefile(source) for source in inputs):
         raise FocuseError(f"{path}: this file is also read; choose another file to write")
-    if path.name in RUN_FILES and (path.absolute().parent / "run.toml").is_file():
+    is_run_file = path.suffix == ".safetensors" or path.name in RUN_FILES
+    if is_run_file and (path.absolute().parent / "run.toml").is_file():
         raise FocuseError(f"{path}: this file is a part of the run; choose another file")
 
 
 @contextmanager
-def replace_file(path: Path, durable: bool = False, private: bool = False, keep: Path | None = None) -> Iterator[Path]:
+def replace_file(path: Path, durable: bool = False, private: bool = False) -> Iterator[Path]:
     """Yield a temporary file that replaces `path` when the block ends without an error.
 
     Readers see the old file or the new one, never a part of it. With `durable`, this also holds after a power cut. A
-    `private` file can be read by its owner only. With `keep`, the old file is renamed to that path.
+    `private` file can be read by its owner only.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "notes.txt"
@@ -70,8 +67,6 @@ def replace_file(path: Path, durable: bool = False, private: bool = False, keep:
         temporary.chmod(mode)  # some writers create files that only their owner can read
         if durable:
             fsync_path(temporary)
-        if keep is not None and path.exists():
-            path.replace(keep)
         os.replace(temporary, path)
         if durable:
             fsync_path(path.parent)

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 from focuse import __version__
 from focuse.config import SETTINGS, Config
 from focuse.data.attributes import NodeAttributes
-from focuse.data.graph import Graph, UnseenNames, Vocabulary, WeightColumns
+from focuse.data.graph import EDGE_COLUMNS, Graph, UnseenNames, Vocabulary, WeightColumns
 from focuse.data.splits import Splits
 from focuse.data.weights import ColumnMerger, Normalizer, stored_normalizer
 from focuse.errors import FocuseError
@@ -47,7 +47,6 @@ CONFIG = "run.toml"
 SPLITS, SCALING = "splits.safetensors", "weight_scaling.safetensors"
 COLUMNS, ATTRIBUTES = "weight_columns.safetensors", "node_attributes.safetensors"
 PARTS = ("train", "valid", "test")
-EDGE_COLUMNS = ("head", "relation", "tail", "weight")
 RESTORE_ADVICE = "put a copy of it back, or train again"
 
 Metadata = tuple[Config, Splits, Normalizer]
@@ -115,14 +114,10 @@ def _key(key: str) -> str:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return repr(value)
     if isinstance(value, float):
         return repr(float(value))  # np.float64 is a float too, but its repr is not valid TOML
-    if isinstance(value, str):
-        # A JSON string is a TOML string, except that TOML requires DEL to be escaped.
+    if isinstance(value, str | int):
+        # Strings and bools are written as in JSON, except that TOML requires DEL to be escaped.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_value(item) for item in value) + "]"
@@ -137,13 +132,11 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise FocuseError(f"{path}: {error.strerror or error}; give the path of a TOML file") from None
     except UnicodeDecodeError:
         raise FocuseError(f"{path}: not UTF-8 text; give a TOML file") from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also of a number with thousands of digits, or deep nesting
         fault, _, place = str(error).partition(" (at ")
         line = re.match(r"line (\d+)", place)
-        where = f"line {line[1]}" if line else "at its end"
-        raise FocuseError(f"{path}, {where}: {fault}; write settings like: lr = 0.001") from None
-    except (ValueError, RecursionError) as error:  # for example a number with thousands of digits, or deep nesting
-        raise FocuseError(f"{path}: cannot be parsed as TOML ({error}); write settings like: lr = 0.001") from None
+        where = f", line {line[1]}" if line else ", at its end" if place else ""
+        raise FocuseError(f"{path}{where}: {fault}; write settings like: lr = 0.001") from None
 
 
 # ---- writing ------------------------------------------------------------------------------------------------------
@@ -170,16 +163,16 @@ def write_metadata(folder: Path, settings: Config, splits: Splits, normalizer: N
     if splits.merger is not None:
         config["weight_columns"], arrays[COLUMNS] = splits.merger.to_dict(), splits.merger.arrays()
     if splits.attributes is not None:
-        config["node_attributes"] = splits.attributes.source
-        with replace_file(folder / ATTRIBUTES) as temporary:
-            splits.attributes.write(temporary)
+        source, names = splits.attributes.source, json.dumps(splits.attributes.names)
+        config["node_attributes"] = source
+        write_arrays(folder / ATTRIBUTES, splits.attributes.arrays(), {"names": names, "source": source})
     splits.train.entities.write(folder / "entities.parquet")
     splits.train.relations.write(folder / "relations.parquet")
     for name, values in arrays.items():
         write_arrays(folder / name, values)
     # Checksums come before the other tables, so that a run.toml that was cut short still has this key.
     checksums = {path.name: file_checksum(path) for path in sorted(folder.iterdir())}
-    (folder / CONFIG).write_bytes(_config_text({"format": FORMAT, "checksums": checksums, **config}))
+    (folder / CONFIG).write_bytes(seal_text(to_toml({"format": FORMAT, "checksums": checksums, **config})).encode())
 
 
 def write_settings(folder: Path, settings: Config) -> None:
@@ -188,19 +181,12 @@ def write_settings(folder: Path, settings: Config) -> None:
         config = tomllib.loads(path.read_text(encoding="utf-8"))
     config |= _settings_tables(settings)
     with writing(path), replace_file(path, durable=True) as temporary:
-        temporary.write_bytes(_config_text(config))
-
-
-def _config_text(config: dict[str, Any]) -> bytes:
-    """Return the text of run.toml, which ends with its own checksum if the run has checksums."""
-    text = to_toml(config)
-    return (seal_text(text) if "checksums" in config else text).encode()
+        text = to_toml(config)
+        temporary.write_bytes((seal_text(text) if "checksums" in config else text).encode())
 
 
 def _settings_tables(settings: Config) -> dict[str, Any]:
-    """Return the settings that are not None, because TOML has no None, and the names of those that were given, that are
-    defaults of the model, and that were derived.
-    """
+    """Return the settings that are not None, which TOML does not have, and the provenance of each."""
     known = {name: value for name, value in settings.to_dict().items() if value is not None}
     return {"settings": known, "provenance": settings.names_by_provenance()}
 
@@ -256,21 +242,23 @@ def _reading_verified(path: Path, config: dict[str, Any]) -> Iterator[Path]:
 
 
 def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
-    names = {*PARTS, *config["sources"]}
     with _reading_verified(folder / "entities.parquet", config) as path:
         entities = Vocabulary.read(path)
     with _reading_verified(folder / "relations.parquet", config) as path:
         relations = Vocabulary.read(path)
     with _reading_verified(folder / SPLITS, config) as path:
         edges = map_arrays(path) if path.stat().st_size >= MIN_MAPPED_BYTES else load_file(path)
-        missing = {f"{name}/{column}" for name in names for column in EDGE_COLUMNS} - set(edges)
-        if missing:
-            raise ValueError(f"no column {min(missing)}")
-        _check_edges(edges, len(entities), len(relations))
-    merger = None
+        for name in {*PARTS, *config["sources"]}:
+            _check_edges(edges, name, len(entities), len(relations))
+        if not len(edges["train/head"]):
+            raise ValueError("no edges in train")
+    merger = attributes = None
     if "weight_columns" in config:
         with _reading_verified(run_file(folder, COLUMNS), config) as path:
             merger = ColumnMerger.from_stored(config["weight_columns"], load_file(path))
+    if "node_attributes" in config:
+        with _reading_verified(run_file(folder, ATTRIBUTES), config) as path:
+            attributes = NodeAttributes.read(path, len(entities))
 
     def graph(name: str) -> Graph:
         columns, values = None, edges.get(f"{name}/columns")
@@ -284,34 +272,23 @@ def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
     unseen = [UnseenNames(**config["unseen"][name]) for name in ("valid", "test")]
     if not all(isinstance(part.rows, int) for part in unseen):
         raise ValueError("the number of unseen rows is not an integer")
-    attributes = None
-    if "node_attributes" in config:
-        with _reading_verified(run_file(folder, ATTRIBUTES), config) as path:
-            attributes = NodeAttributes.read(path, len(entities))
     train, valid, test = map(graph, PARTS)
     inferred, false = (graph(name) if name in config["sources"] else None for name in ("inferred", "false"))
     return Splits(train, valid, test, inferred, false, merger, attributes, *unseen)
 
 
-def _check_edges(edges: dict[str, Any], entities: int, relations: int) -> None:
-    """Raise ValueError unless ids are in the vocabularies, weights are finite, and columns have equal lengths."""
-    sizes = {"head": entities, "relation": relations, "tail": entities}
-    for key, values in edges.items():
-        part, _, column = key.partition("/")
-        if column not in EDGE_COLUMNS:
-            continue
+def _check_edges(edges: dict[str, Any], part: str, entities: int, relations: int) -> None:
+    """Raise an error unless ids are in the vocabularies, weights are finite, and columns have equal lengths."""
+    for column, size in zip(EDGE_COLUMNS, (entities, relations, entities, 0), strict=True):
+        key, values = f"{part}/{column}", edges[f"{part}/{column}"]
         if values.shape != edges[f"{part}/head"].shape or values.ndim != 1:
             raise ValueError(f"{key} and {part}/head have different lengths")
-        if values.dtype.kind != ("f" if column == "weight" else "i"):
+        if values.dtype.kind != ("i" if size else "f"):
             raise ValueError(f"{key} has the data type {values.dtype}")
-        if column == "weight" and not all(
-            np.isfinite(values[chunk]).all() for chunk in chunks(len(values), CHUNK_EDGES)
-        ):
-            raise ValueError(f"{key} has a weight that is not a finite number")
-        if column in sizes and len(values) and not 0 <= values.min() <= values.max() < sizes[column]:
+        if size and len(values) and not 0 <= values.min() <= values.max() < size:
             raise ValueError(f"{key} has an id that is not in the vocabulary")
-    if not len(edges["train/head"]):
-        raise ValueError("no edges in train")
+        if not size and not all(np.isfinite(values[chunk]).all() for chunk in chunks(len(values), CHUNK_EDGES)):
+            raise ValueError(f"{key} has a weight that is not a finite number")
 
 
 # ---- settings -------------------------------------------------------------------------------------------------------
@@ -335,10 +312,9 @@ def read_config(path: str | Path, model: object = None) -> dict[str, Any]:
     found = content.get("settings", content)
     if not isinstance(found, dict):
         raise FocuseError(f"{path}: settings is not a table; write [settings] above its lines")
-    if found is not content:
-        lost = [name for name in (*SETTINGS, *OLD_SETTING_NAMES) if name in content]
-        if lost:  # they would be ignored silently
-            raise FocuseError(f"{path}: {', '.join(lost)} is outside of [settings]; move it below that line")
+    lost = [name for name in (*SETTINGS, *OLD_SETTING_NAMES) if name in content and found is not content]
+    if lost:  # they would be ignored silently
+        raise FocuseError(f"{path}: {', '.join(lost)} is outside of [settings]; move it below that line")
     if "format" in content:
         found = upgrade_settings(found)
     if model is not None:
@@ -378,13 +354,12 @@ def resolve_stored_model(config: Mapping[str, Any], model: object, folder: Path)
         registry.register_alias(stored_name, model_class(name))
     hand_over = f"pass its class: focuse.load({str(folder)!r}, model=MyModel)"
     if model is None:
-        check_trust(stored, folder / "run.toml", hand_over)
+        check_trust(stored, folder / CONFIG, hand_over)
     try:
         registry.check_module_location(name, folder)
         model_class(name)
     except FocuseError as error:
-        advice = f"or {hand_over}"
-        raise FocuseError(f"{folder / 'run.toml'}: {error}; {advice}") from None
+        raise FocuseError(f"{folder / CONFIG}: {error}; or {hand_over}") from None
     return {**config, "settings": {**stored, "model": name}}
 
 

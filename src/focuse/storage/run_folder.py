@@ -14,7 +14,6 @@ whole, so that readers never see a part of one.
     extended.json                    the additions of a run that was extended
     history.jsonl                    one line per epoch
     checkpoint.safetensors           tables, optimizer state, best tables, sample pool and progress
-    checkpoint.previous.safetensors  the checkpoint before that, until the run is finished
     partitions/                      the checkpoint of partitioned training, see `focuse.storage.tables`
     model.safetensors                the final tables
     calibration.safetensors          the map from scores to weights, written when it is first needed
@@ -27,7 +26,6 @@ Runs of format 2 have other names for some of these files; `focuse.storage.metad
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import shlex
@@ -35,7 +33,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,17 +44,13 @@ from focuse.engines.process_group import ProcessGroup
 from focuse.errors import FocuseError
 from focuse.storage.atomic import DISK_FULL_ERRORS, ProcessLock, fsync_path, lock_holder, replace_file
 from focuse.storage.metadata import CONFIG, Metadata, read_metadata, run_file, write_metadata, write_settings
-from focuse.storage.tables import MODEL, ONE_PROCESS, PARTITIONS, Checkpoint, TableStorage, last_epoch
+from focuse.storage.tables import MODEL, ONE_PROCESS, PARTITIONS, Checkpoint, TableStorage
 from focuse.storage.tensors import OR_RESUME, Tables, check_row, has_checksums, reading, seal_row, writing
 from focuse.system import deferred_signals
 
 HISTORY, LOCK = "history.jsonl", "training.lock"
 JOB = "job.txt"  # holds the name of the torchrun job that created the run
 CREATED_FOLDERS: set[Path] = set()  # run folders that this process has created
-
-
-class ReadOnlyError(FocuseError):
-    """The error of a run folder in which no file can be written."""
 
 
 class RunFolder:
@@ -115,20 +109,16 @@ class RunFolder:
         The folder appears complete and locked, or not at all. With several processes, `fill` is called after the folder
         has appeared.
         """
-        folder = cls(path, storage)
+        folder, metadata = cls(path, storage), (settings, splits, normalizer)
         CREATED_FOLDERS.add(path.resolve())
-        several = not folder.group.is_single
-        metadata = settings, splits, normalizer
-        folder.storage.path = folder.group.run_on_main(
-            lambda: folder._create(metadata, _write_job if several else fill)
-        )
-        if several:
+        first_fill = fill if folder.group.is_single else _write_job
+        folder.storage.path = folder.group.run_on_main(lambda: folder._create(metadata, first_fill))
+        if not folder.group.is_single:
             fill(folder)
         return folder
 
     def _create(self, metadata: Metadata, fill: Callable[[RunFolder], None]) -> Path:
         path = self.ensure_new(self.path)
-        _remove_abandoned(path)
         temporary = self.storage.path = path.with_name(f".{path.name}.{os.getpid()}")
         created = False
         try:  # this begins before the folder exists, because a pending interrupt is raised just after it is created
@@ -198,21 +188,17 @@ class RunFolder:
         try:
             self._lock = ProcessLock.acquire(self.path / LOCK)
         except OSError as error:
-            advice = "make it writable, or continue with a copy of it"
-            advice = "free some space" if error.errno in DISK_FULL_ERRORS else advice
-            raise ReadOnlyError(f"{self.path}: cannot be written: {error.strerror or error}; {advice}") from None
+            full = error.errno in DISK_FULL_ERRORS
+            advice = "free some space" if full else "make it writable, or continue with a copy of it"
+            raise FocuseError(f"{self.path}: cannot be written: {error.strerror or error}; {advice}") from None
         if self._lock is None:
             holder = lock_holder(self.path / LOCK) or "another process"
             raise FocuseError(f"{self.path}: is in use by {holder}; wait for it, or stop it first")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder within a block; the folder of a finished run is not locked if it cannot be written."""
-        try:
-            self.lock()
-        except ReadOnlyError:
-            if not (self.path / MODEL).exists():
-                raise
+        """Lock the folder within a block."""
+        self.lock()
         try:
             yield
         finally:
@@ -250,12 +236,9 @@ class RunFolder:
         self.storage.save(checkpoint)
         self.last_saved = time.monotonic()
 
-    def load_checkpoint(self, device: str = "cpu", note: Callable[[str], None] | None = None) -> Checkpoint | None:
-        """Return the newest checkpoint with the history up to it, or None if there is none yet.
-
-        A damaged checkpoint raises an error, or with `note` it is replaced by the previous one and reported to `note`.
-        """
-        checkpoint = self.storage.load(device, note)
+    def load_checkpoint(self, device: str = "cpu") -> Checkpoint | None:
+        """Return the checkpoint with the history up to it, or None if there is none yet."""
+        checkpoint = self.storage.load(device)
         if checkpoint is not None:
             epoch = checkpoint.progress.epoch
             checkpoint.history = [row for row in self.history(epoch) if row["epoch"] <= epoch]
@@ -266,16 +249,12 @@ class RunFolder:
         self.group.run_on_main(lambda: self._remove("calibration.safetensors"))  # it was fitted to other tables
         self.storage.write_model(checkpoint)
         self.save(checkpoint)
-        self.group.run_on_main(self.storage.clean_up)
 
     def repair(self, checkpoint: Checkpoint) -> None:
         """Write the final tables again if they were removed, and remove the temporary files of a killed process."""
-        writable, missing = self.group.run_on_main(lambda: (self._lock is not None, not (self.path / MODEL).exists()))
-        if writable and missing:
+        if self.group.run_on_main(lambda: not (self.path / MODEL).exists()):
             self.storage.write_model(checkpoint)
-        if writable:
-            self.group.run_on_main(self._clean_temporary)
-            self.group.run_on_main(self.storage.clean_up)
+        self.group.run_on_main(self._clean_temporary)
 
     def _clean_temporary(self) -> None:
         """Remove files that a killed process left half-written."""
@@ -286,7 +265,7 @@ class RunFolder:
     def model(self, device: str) -> tuple[Tables, list[dict[str, Any]]]:
         """Return the final tables and the history; an unfinished run has its best tables so far."""
         if (self.path / MODEL).exists():
-            return self.storage.read_model(device), self.history(last_epoch(self.path))
+            return self.storage.read_model(device), self.history()
         command = f"focuse train --resume {shlex.quote(str(self.path))}"
         if (self.path / PARTITIONS).is_dir():
             raise FocuseError(f"{self.path}: its tables are still in partitions; finish it with: {command}")
@@ -332,48 +311,24 @@ class RunFolder:
         with reading(path, "put a copy of it back, or remove it to continue without a history"):
             if not path.exists():
                 return []
-            required = has_checksums(self.path)
-            rows = _history_rows(path.read_bytes(), required)
+            required, lines = has_checksums(self.path), path.read_bytes().split(b"\n")
+            if b"}" not in lines[-1]:  # a crash cut the line short, or it is empty
+                lines.pop()
+            rows = [_parse_row(line, number, required) for number, line in enumerate(lines, 1)]
             if required and epoch > (rows[-1]["epoch"] if rows else 0):
                 raise ValueError(f"cut short before epoch {epoch}")
             return rows
 
 
-def _history_rows(data: bytes, required: bool) -> list[dict[str, Any]]:
-    """Return the rows of a history; raise ValueError if a row was altered or lacks a `required` checksum."""
-    rows: list[dict[str, Any]] = []
-    lines = data.split(b"\n")
-    for number, line in enumerate(lines, 1):
-        is_cut = number == len(lines)  # a crash prevented the line end
-        try:
-            row = json.loads(line)
-            if not isinstance(row, dict):
-                raise ValueError("not a JSON object")
-        except (ValueError, RecursionError):
-            if required and (not is_cut or b"}" in line):  # a line that was cut has no end
-                raise ValueError(f"line {number} was altered since it was written") from None
-            continue
-        try:
-            row = check_row(row, required)
-        except ValueError as error:
-            raise ValueError(f"line {number} was {error}") from None
-        if isinstance(row.get("epoch"), int) and isinstance(row.get("loss"), int | float):
-            rows.append(row)
-    return rows
+def _parse_row(line: bytes, number: int, required: bool) -> dict[str, Any]:
+    """Return the row of a line; raise ValueError if it was altered or lacks a `required` checksum."""
+    try:
+        return check_row(dict(json.loads(line)), required)
+    except (ValueError, TypeError, RecursionError) as error:
+        fault = error if str(error).startswith("altered") else "altered since it was written"
+        raise ValueError(f"line {number} was {fault}") from None
 
 
 def _write_job(folder: RunFolder) -> None:
     """Write the name of the torchrun job that creates a run."""
     (folder.path / JOB).write_text(folder.group.job, encoding="utf-8")
-
-
-def _remove_abandoned(path: Path) -> None:
-    """Remove the temporary folders of processes that were killed while they created a run at `path`."""
-    import psutil  # type: ignore[import-untyped]  # imported here, because most commands create no run
-
-    for folder in path.parent.glob(f".{glob.escape(path.name)}.[0-9]*"):
-        process = folder.name.rpartition(".")[2]
-        if process.isdecimal() and folder.is_dir() and not lock_holder(folder / LOCK):
-            with suppress(OverflowError):  # a number that is not the id of a process
-                if not psutil.pid_exists(int(process)):
-                    shutil.rmtree(folder, ignore_errors=True)

@@ -15,8 +15,7 @@ does not list. Whenever a process dies, the files that the manifest on disk list
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -26,22 +25,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
 from focuse.config import Config
 from focuse.data.graph import Graph
 from focuse.engines.process_group import ProcessGroup
 from focuse.errors import FocuseError, counted
 from focuse.models.base import Model
-from focuse.models.registry import MODELS
 from focuse.storage.atomic import fsync_path, replace_file
 from focuse.storage.metadata import with_inverse_rows
 from focuse.storage.old_names import OLD_TENSOR_PREFIXES
 from focuse.storage.tensors import (
-    RESTORE_PARTITIONS,
     Array,
     ArraySpec,
-    DamagedError,
     Tables,
     TensorFile,
     check_row,
@@ -58,7 +54,7 @@ from focuse.storage.tensors import (
 )
 from focuse.system import chunks
 
-MODEL, NEWEST, PREVIOUS = "model.safetensors", "checkpoint.safetensors", "checkpoint.previous.safetensors"
+MODEL, CHECKPOINT = "model.safetensors", "checkpoint.safetensors"
 PARTITIONS, EDGES, MANIFEST = "partitions", "edges.safetensors", "manifest.json"
 ONE_PROCESS = ProcessGroup(0, 1, torch.device("cpu"))
 
@@ -110,8 +106,8 @@ def check_tables(
     for name, shape in expected.items():
         actual = tuple(tables[name].shape) if name in tables else None
         if actual != shape:
-            fault = "damaged run" if settings.model in MODELS else f"damaged run, or not of {settings.model}"
-            raise FocuseError(f"{folder}: {fault}: table {name!r} is {actual} instead of {shape}")
+            fault = f"damaged run, or not of {settings.model}: table {name!r} is {actual} instead of {shape}"
+            raise FocuseError(f"{folder}: {fault}")
 
 
 def make_table_storage(engine: str, group: ProcessGroup = ONE_PROCESS) -> TableStorage:
@@ -121,23 +117,10 @@ def make_table_storage(engine: str, group: ProcessGroup = ONE_PROCESS) -> TableS
     return PartitionedTables() if engine == "partitioned" else TableStorage()
 
 
-def last_epoch(path: Path) -> int:
-    """Return the last epoch of a finished run from its checkpoint or manifest; 0 if unfinished or neither exists."""
-    newest, manifest = path / NEWEST, path / PARTITIONS / MANIFEST
-    with suppress(OSError, SafetensorError, KeyError, TypeError, ValueError):
-        if newest.exists() or not manifest.exists():
-            with safe_open(newest, framework="pt") as file:
-                progress = Progress(**json.loads(file.metadata()["progress"]))
-        else:
-            progress = Progress(**json.loads(manifest.read_text(encoding="utf-8"))["progress"])
-        return int(progress.epoch) if progress.finished else 0
-    return 0
-
-
 class TableStorage:
     """A storage of whole tables that one process writes; the run folder sets its `path`.
 
-    The checkpoint before the newest is kept until the run is finished. Subclasses store tables in other ways.
+    Subclasses store tables in other ways.
     """
 
     path: Path
@@ -152,49 +135,22 @@ class TableStorage:
         tensors = _join_parts(
             table=checkpoint.tables, optimizer=checkpoint.optimizer, best=checkpoint.best or {}, pool=checkpoint.pool
         )
-        progress = {"progress": json.dumps(asdict(checkpoint.progress))}
-        self._write(self.path / NEWEST, tensors, progress, self.path / PREVIOUS)
+        self._write(self.path / CHECKPOINT, tensors, {"progress": json.dumps(asdict(checkpoint.progress))})
 
-    def load(self, device: str, note: Callable[[str], None] | None) -> Checkpoint | None:
-        """Return the newest checkpoint without its history, or None if there is none.
-
-        With `note`, a damaged checkpoint is replaced by the previous one and reported to `note`.
-        """
-        newest, previous = self.path / NEWEST, self.path / PREVIOUS
-        if not newest.exists():  # a process was killed while it replaced the newest one
-            return self.load_file(previous, device, self._advice()) if previous.exists() else None
-        if not previous.exists():
-            return self.load_file(newest, device, self._advice())
-        try:
-            return self.load_file(newest, device)
-        except DamagedError as error:
-            if note is None:
-                command = f"focuse train --resume {shlex.quote(str(self.path))}"
-                raise DamagedError(f"{error}; continue from the previous one with: {command}") from None
-            checkpoint = self.load_file(previous, device, self._advice())
-            note(f"{error}; continuing from the previous one, of epoch {checkpoint.progress.epoch}")
-            self.group.run_on_main(self._use_previous)
-            return checkpoint
-
-    def _use_previous(self) -> None:
-        with writing(self.path / NEWEST):
-            (self.path / PREVIOUS).replace(self.path / NEWEST)
-
-    def _advice(self) -> str:
-        """Return the advice for a run without an undamaged checkpoint."""
+    def load(self, device: str) -> Checkpoint | None:
+        """Return the checkpoint without its history, or None if there is none."""
+        path = self.path / CHECKPOINT
+        if not path.exists():
+            return None
+        advice = "put a copy of it back, or remove it and train again from the start with --resume"
         if (self.path / MODEL).exists():
-            return "the run still predicts; to train on, put a copy back, or start from its embeddings (--init-from)"
-        if (self.path / "extended.json").exists():
-            return "put a copy of it back, or extend again"
-        return "put a copy of it back, or remove it and train again from the start with --resume"
-
-    def load_file(self, path: Path, device: str, advice: str = "") -> Checkpoint:
-        """Return the checkpoint in a file."""
+            advice = "the run still predicts; to train on, put a copy back, or start from its embeddings (--init-from)"
+        elif (self.path / "extended.json").exists():
+            advice = "put a copy of it back, or extend again"
         tensors, metadata = self._read(path, device, advice)
         with reading(path, advice):
             progress = Progress(**json.loads(metadata["progress"]))
-            tensors = with_inverse_rows(self.path, tensors)
-            parts = _split_parts(tensors, "table", "optimizer", "best", "pool")
+            parts = _split_parts(with_inverse_rows(self.path, tensors), "table", "optimizer", "best", "pool")
             if not {"entity", "relation"} <= set(parts["table"]):
                 raise ValueError("it has no tables")
         return Checkpoint(progress, parts["table"], parts["optimizer"], parts["best"] or None, [], parts["pool"])
@@ -206,21 +162,17 @@ class TableStorage:
     def read_model(self, device: str) -> Tables:
         """Return the tables for prediction of a finished run."""
         advice = "put a copy of it back, or train again"
-        if (self.path / NEWEST).exists():
+        if (self.path / CHECKPOINT).exists():
             advice = "remove it, the checkpoint has the same tables"
         elif (self.path / PARTITIONS / MANIFEST).exists():
             advice = "remove it and use --resume, which writes it again from its partitions"
         return with_inverse_rows(self.path, self._read(self.path / MODEL, device, advice)[0])
 
-    def clean_up(self) -> None:
-        """Remove files that a finished run does not need."""
-        (self.path / PREVIOUS).unlink(missing_ok=True)  # the model holds the tables
-
     def _read(self, path: Path, device: str, advice: str) -> tuple[Tables, dict[str, str]]:
         return read_tensors(path, device, advice)
 
-    def _write(self, path: Path, tensors: Tables, metadata: dict[str, str], keep: Path | None = None) -> None:
-        write_tensors(path, tensors, metadata, keep)
+    def _write(self, path: Path, tensors: Tables, metadata: dict[str, str]) -> None:
+        write_tensors(path, tensors, metadata)
 
 
 def _join_parts(**parts: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,15 +212,15 @@ class ShardedTables(TableStorage):
                 check_tensors(path)
 
         self.group.run_on_main(check)
+        tensors: Tables = {}
         with reading(path, advice), safe_open(path, framework="pt", device="cpu") as file:
-            return {key: self._read_tensor(file, key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            for key in file.keys():  # noqa: SIM118
+                rows = file.get_slice(key)
+                mine = rows[self.rows(rows.get_shape()[0])] if _is_sharded(key) else file.get_tensor(key)
+                tensors[key] = mine.clone()
+            return tensors, file.metadata() or {}
 
-    def _read_tensor(self, file: Any, key: str) -> torch.Tensor:
-        rows = file.get_slice(key)
-        tensor: torch.Tensor = rows[self.rows(rows.get_shape()[0])] if _is_sharded(key) else file.get_tensor(key)
-        return tensor.clone()
-
-    def _write(self, path: Path, tensors: Tables, metadata: dict[str, str], keep: Path | None = None) -> None:
+    def _write(self, path: Path, tensors: Tables, metadata: dict[str, str]) -> None:
         """Write a file together: the main process creates it, all write their rows, and it replaces the old file."""
         group = self.group
         order = sorted(tensors, key=lambda key: (not _is_sharded(key), -tensors[key].element_size(), key))
@@ -283,7 +235,7 @@ class ShardedTables(TableStorage):
 
             def create() -> Path:
                 with writing(path):
-                    temporary = replacement.enter_context(replace_file(path, durable=True, keep=keep))
+                    temporary = replacement.enter_context(replace_file(path, durable=True))
                     TensorFile(temporary, specs, metadata).create(allocate=True)
                 return temporary
 
@@ -388,11 +340,7 @@ class PartitionFiles:
             manifest = Manifest(**check_row(json.loads(path.read_text(encoding="utf-8")), required=True))
             if manifest.format != MANIFEST_FORMAT or not all(isinstance(version, int) for version in manifest.versions):
                 raise ValueError(f"format {manifest.format}, this focuse reads {MANIFEST_FORMAT}")
-        names = manifest.files() | {EDGES}
-        missing = sorted(name for name in names if not (self.folder / name).is_file())
-        if missing:
-            raise FocuseError(f"{self.folder / missing[0]}: missing; {RESTORE_PARTITIONS}")
-        for name in sorted(names):  # all files are verified now, because some of them are read only hours later
+        for name in sorted(manifest.files() | {EDGES}):  # verified now, because some are read only hours later
             with reading_partition(self.folder / name) as path:
                 check_tensors(path, required=True)
         self.manifest, self.current = manifest, list(manifest.versions)
@@ -532,7 +480,7 @@ class PartitionedTables(TableStorage):
     def save(self, checkpoint: Checkpoint) -> None:
         self.files.save(asdict(checkpoint.progress), shared_arrays(checkpoint))
 
-    def load(self, device: str, note: Callable[[str], None] | None) -> Checkpoint | None:
+    def load(self, device: str) -> Checkpoint | None:
         manifest = self.files.open()
         if manifest is None:
             return None

@@ -48,15 +48,6 @@ ALTERED = "altered since it was written (its checksum differs)"
 NO_CHECKSUM = "altered since it was written (its checksum is gone)"
 
 
-def checksum(data: bytes | memoryview) -> str:
-    """Return the CRC-32 of bytes as eight hexadecimal digits.
-
-    >>> checksum(b"focuse")
-    '366ee0cc'
-    """
-    return f"{zlib.crc32(data):08x}"
-
-
 def file_checksum(path: Path) -> str:
     """Return the checksum of a whole file, which is read in chunks."""
     with path.open("rb") as file:
@@ -77,13 +68,13 @@ def seal_text(text: str) -> str:
     seed = 3
     # crc32 12b4aed9
     """
-    return f"{text}{CHECKSUM_COMMENT}{checksum(text.encode())}\n"
+    return f"{text}{CHECKSUM_COMMENT}{zlib.crc32(text.encode()):08x}\n"
 
 
 def check_text(text: str, required: bool) -> None:
     """Raise ValueError if a text differs from its checksum, or lacks a `required` one."""
     lines, comment, digits = text.rpartition(CHECKSUM_COMMENT)
-    if comment and digits == f"{checksum(lines.encode())}\n":
+    if comment and digits == f"{zlib.crc32(lines.encode()):08x}\n":
         return
     if required or comment:
         raise ValueError(ALTERED if comment else NO_CHECKSUM)
@@ -95,13 +86,13 @@ def seal_row(row: dict[str, Any]) -> dict[str, Any]:
     >>> seal_row({"epoch": 1})
     {'epoch': 1, 'crc32': '94919848'}
     """
-    return {**row, CHECKSUM_KEY: checksum(json.dumps(row).encode())}
+    return {**row, CHECKSUM_KEY: f"{zlib.crc32(json.dumps(row).encode()):08x}"}
 
 
 def check_row(row: dict[str, Any], required: bool) -> dict[str, Any]:
     """Return a JSON object without its checksum; raise ValueError if it differs, or is `required` and missing."""
     rest = {key: value for key, value in row.items() if key != CHECKSUM_KEY}
-    if CHECKSUM_KEY in row and row[CHECKSUM_KEY] != checksum(json.dumps(rest).encode()):
+    if CHECKSUM_KEY in row and row != seal_row(rest):
         raise ValueError(ALTERED)
     if required and CHECKSUM_KEY not in row:
         raise ValueError(NO_CHECKSUM)
@@ -263,7 +254,7 @@ class TensorFile:
         self.size = len(self.header) + end
         # These are the checksum of all bytes that were written from the start without a gap, and the end of those.
         self._checksum, self._end = zlib.crc32(self.header), len(self.header)
-        self._file: BinaryIO | None = None
+        self._file: BinaryIO
 
     def create(self, allocate: bool = False) -> None:
         """Create the file; with `allocate` it gets its full size, so that a full disk is noticed early."""
@@ -279,12 +270,9 @@ class TensorFile:
         """Keep the file open for the calls of `write` in a block."""
         with self.path.open("r+b", buffering=0) as self._file:
             yield
-        self._file = None
 
     def write(self, name: str, values: Array, row: int = 0) -> None:
-        """Write rows of an array, the first of which is number `row`."""
-        if self._file is None:
-            raise ValueError("the file is not open")
+        """Write rows of an array, the first of which is number `row`, within a block of `open`."""
         position = self.offsets[name] + row * self.specs[name].row_bytes
         self._file.seek(position)
         for chunk in _byte_chunks(values):
@@ -329,9 +317,9 @@ def write_arrays(
     file.seal(sync, drop_cache)
 
 
-def write_tensors(path: Path, tensors: Tables, metadata: Mapping[str, str], keep: Path | None = None) -> None:
-    """Replace a file of torch tensors; with `keep` the old file is renamed to that path."""
-    with writing(path), replace_file(path, durable=True, keep=keep) as temporary:
+def write_tensors(path: Path, tensors: Tables, metadata: Mapping[str, str]) -> None:
+    """Replace a file of torch tensors."""
+    with writing(path), replace_file(path, durable=True) as temporary:
         arrays = {name: tensors[name].detach().cpu().numpy() for name in sorted(tensors)}
         write_arrays(temporary, arrays, metadata, sync=False)
 

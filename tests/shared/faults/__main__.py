@@ -104,9 +104,6 @@ def in_memory(subject: Subject, options: argparse.Namespace, note: Callable[[str
         runs = damage.make_runs(subject, whole)
         jobs |= altered("", runs, options, note)
     if few:
-        jobs["an altered checkpoint, resumed"] = [
-            lambda random, room: damage.altered_then_resumed(runs[1], whole, few, random).to_dict()
-        ]
         jobs |= disturbed("", subject, whole, few)
         jobs["a folder that cannot be written"] = [
             lambda random, room: others.read_only(subject.in_room(room), whole, killed).to_dict()

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from faults.children import Child, Moment, command, kind_of, operations
-from faults.subject import EPOCHS, MANIFEST, Subject, differences, progress
+from faults.subject import EPOCHS, MANIFEST, Subject, progress
 
 LONG = 3600.0  # seconds that all attempts may take
 FITTED = ("calibration.safetensors", "weights.safetensors", "probability.safetensors")  # made anew if removed
 Alter = Callable[[bytes, int], bytes]  # a file's bytes and the number of the attempt
-CHECKPOINTS = ("checkpoint.safetensors", "checkpoint.previous.safetensors")
+CHECKPOINT = "checkpoint.safetensors"
 
 
 @dataclass
@@ -60,7 +60,7 @@ def make_runs(subject: Subject, whole: Path) -> tuple[Path, ...]:
         runs = (finished, _stopped(subject, "begun", 0), _stopped(subject, "later", EPOCHS // 2))
     else:
         command("extend", whole, subject.more, "--out", finished, "--quiet", "--warm", "--epochs", "2")
-        command(*subject.train(killed), moment=Moment(file=CHECKPOINTS[0], time=6, byte=1000), near=subject.room)
+        command(*subject.train(killed), moment=Moment(file=CHECKPOINT, time=6, byte=1000), near=subject.room)
         runs = (finished, killed)
     command("predict", finished, "--head", "e1", "--relation", "r1")
     for run in runs:
@@ -167,7 +167,7 @@ def _same_history(run: Path, changed: bytes, whole: bytes) -> bool:
     for data in (changed, whole):
         (run / "history.jsonl").write_bytes(data)
         rows.append(RunFolder(run).history())
-    at = [progress(path) for path in (run / CHECKPOINTS[0], run / MANIFEST) if path.exists()]
+    at = [progress(path) for path in (run / CHECKPOINT, run / MANIFEST) if path.exists()]
     epoch = at[0]["epoch"] if at and at[0] is not None else 0
     seen = [[row for row in each if row["epoch"] <= epoch] for each in rows]
     return bool(seen[0] == seen[1])
@@ -177,15 +177,12 @@ def _line(folder: Path, path: Path) -> str | None:
     """What whoever needs the file is told, None if nothing."""
     import focuse
     from focuse.storage.run_folder import RunFolder
-    from focuse.storage.tables import TableStorage
 
     unfinished = (folder / "partitions").is_dir() and not (folder / "model.safetensors").exists()
     try:
         if path.parent != folder or unfinished:
             focuse.resume(folder, progress=False)
-        elif path.name in CHECKPOINTS:
-            if path.name == CHECKPOINTS[1]:  # nobody asks for it while the newest is whole
-                TableStorage().load_file(path, "cpu")
+        elif path.name in (CHECKPOINT, "history.jsonl"):
             RunFolder(folder).load_checkpoint()
         else:
             run = focuse.load(folder)
@@ -201,24 +198,3 @@ def _line(folder: Path, path: Path) -> str | None:
 def copies(runs: tuple[Path, ...], room: Path) -> tuple[Path, ...]:
     """Runs of one's own to alter."""
     return tuple(shutil.copytree(run, room / run.name) for run in runs)
-
-
-def altered_then_resumed(killed: Path, whole: Path, times: int, random: np.random.Generator) -> Damage:
-    """Of a killed training, the newest checkpoint altered: it goes on from the one before, to the same bits."""
-    found = Damage()
-    for _ in range(times):
-        with tempfile.TemporaryDirectory(dir=whole.parent) as place:
-            folder = Path(place) / "run"
-            shutil.copytree(killed, folder)
-            path = folder / "checkpoint.safetensors"
-            data = bytearray(path.read_bytes())
-            data[int(random.integers(len(data)))] ^= 1 << int(random.integers(8))
-            path.write_bytes(data)
-            ended = command("train", "--resume", folder)
-            told = [line for line in ended.text.splitlines() if "continuing from the previous one" in line]
-            wrong = differences(folder, whole) if ended.code == 0 else [f"exit code {ended.code}: {ended.line}"]
-            found.tried += 1
-            found.told += bool(told) and not wrong
-            found.faults += wrong or ([] if told else ["nothing was told"])
-            found.lines |= {path.name: told[0].replace(str(folder), "RUN")} if told else {}
-    return found

@@ -65,8 +65,6 @@ def phase(folder: Path) -> str:
     if "manifest" in halves:
         return "while the last manifest was written" if model else "while a manifest was written"
     if "checkpoint" in halves:
-        if not newest.exists() and (folder / "checkpoint.previous.safetensors").exists():
-            return "between a checkpoint's two renames"
         if model:
             return "while the last checkpoint was written"
         return "while a checkpoint was written"

@@ -132,7 +132,7 @@ def read_only(subject: Subject, whole: Path, killed: Path) -> Faults:
             (["train", "--resume", folder / "killed", "--quiet", "--epochs", "99"], 2),
             (["train", "--resume", folder / "whole", "--quiet", "--epochs", "99"], 2),
             (["extend", folder / "whole", subject.more, "--out", folder / "more", "--quiet"], 2),
-            (["train", "--resume", folder / "whole", "--quiet"], 0),
+            (["train", "--resume", folder / "whole", "--quiet"], 2),
             (["evaluate", folder / "whole"], 0),
             (["predict", folder / "killed", "--head", "e1", "--relation", "r1"], 0),
         ]
