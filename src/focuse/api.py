@@ -24,12 +24,12 @@ from focuse.evaluation.evaluate import Evaluation, evaluate
 from focuse.evaluation.weight_evaluation import ProbabilityTable, WeightEvaluation
 from focuse.inference import weight_predictor as weights
 from focuse.inference.calibration import BASE_RATE, COVERAGE, Calibration
-from focuse.inference.candidates import SAMPLE_SIZE, Names
 from focuse.inference.clusters import find_clusters
 from focuse.inference.discover import MAX_SCORES, DiscoveryOptions, discover
 from focuse.inference.duplicates import find_duplicates
 from focuse.inference.explain import Explanation, explain
 from focuse.inference.fitted import FittedCache, fingerprint
+from focuse.inference.link_search import SAMPLE_SIZE, Names
 from focuse.inference.predict import predict, predict_batch
 from focuse.inference.similarity import analogies, similar
 from focuse.integrations.export import export, to_pyg
@@ -327,9 +327,6 @@ class Run:
         min_probability: float = 0.0,
         max_per_relation: int | None = None,
         max_per_head: int | None = None,
-        types: Any = None,
-        head_types: Names = None,
-        tail_types: Names = None,
         any_type: bool = False,
         strategy: str = "exhaustive",
         sample_size: int = SAMPLE_SIZE,
@@ -355,15 +352,11 @@ class Run:
             Leave out links with a lower probability.
         max_per_relation, max_per_head
             The largest number of links per relation and per head.
-        types
-            The types of entities: a mapping, a file of lines (entity, tab, type), or by default the text before ':'.
-        head_types, tail_types
-            Search only entities of these types.
         any_type
             By default, an entity is searched only on the sides of relations where train has it. If True, everywhere.
         strategy
-            'exhaustive' scores all links; 'neighborhood' those at most two steps apart in train; 'popular', 'rare' and
-            'sampled' those between `sample_size` entities per relation and side (`seed` is that of 'sampled').
+            'exhaustive' scores all links; 'popular' and 'sampled' those between `sample_size` entities per relation
+            and side: those with the most edges, or random ones (with this `seed`).
         rerank
             How many of the best links per relation by score are compared by probability, by default 2,000.
         max_scores
@@ -391,9 +384,6 @@ class Run:
             min_probability=min_probability,
             max_per_relation=max_per_relation,
             max_per_head=max_per_head,
-            types=types,
-            head_types=head_types,
-            tail_types=tail_types,
             any_type=any_type,
             strategy=strategy,
             sample_size=sample_size,

@@ -39,7 +39,7 @@ def predict(
     Give two of --head, --relation and --tail; the third is ranked. If all three are given, the triple gets its rank
     among the tails. --queries completes all triples of a file.
     """
-    from focuse.inference.candidates import listed_names
+    from focuse.inference.link_search import listed_names
 
     check_out(out, links=True, inputs=(queries, candidates_file))
     if queries is not None and (head, relation, tail) != (None, None, None):
@@ -66,14 +66,6 @@ def discover(
     heads_from: Annotated[Path | None, typer.Option(help="File with one head per line.")] = None,
     relations_from: Annotated[Path | None, typer.Option(help="File with one relation per line.")] = None,
     tails_from: Annotated[Path | None, typer.Option(help="File with one tail per line.")] = None,
-    types_file: Annotated[
-        Path | None, typer.Option(help="Types of entities: entity, tab, type [default: the text before ':'].")
-    ] = None,
-    type_: Annotated[
-        list[str] | None, typer.Option("--type", help="Search heads and tails of this type; may be repeated.")
-    ] = None,
-    head_type: Annotated[list[str] | None, typer.Option(help="Search heads of this type; may be repeated.")] = None,
-    tail_type: Annotated[list[str] | None, typer.Option(help="Search tails of this type; may be repeated.")] = None,
     top: Annotated[int, typer.Option(help="Number of links.")] = 100,
     min_probability: Annotated[float, typer.Option(help="Leave out links with a lower probability.")] = 0.0,
     max_per_relation: Annotated[int | None, typer.Option(help="Largest number of links per relation.")] = None,
@@ -82,12 +74,8 @@ def discover(
         bool,
         typer.Option("--any-type", help="Search entities on all sides, not only on those where train has them."),
     ] = False,
-    strategy: Annotated[
-        str, typer.Option(help="Links to score: exhaustive, neighborhood, popular, rare or sampled.")
-    ] = "exhaustive",
-    sample_size: Annotated[
-        int, typer.Option(help="Entities per relation and side for popular, rare and sampled.")
-    ] = 1000,
+    strategy: Annotated[str, typer.Option(help="Links to score: exhaustive, popular or sampled.")] = "exhaustive",
+    sample_size: Annotated[int, typer.Option(help="Entities per relation and side for popular and sampled.")] = 1000,
     seed: Annotated[int, typer.Option(help="Random seed of --strategy sampled.")] = 0,
     rerank: Annotated[
         int | None, typer.Option(help="Best links per relation by score to order by probability [default: 2000].")
@@ -107,9 +95,9 @@ def discover(
     All links are scored; the best of each relation are then ordered by probability. Ctrl-C stops the search and shows
     the best links so far.
     """
-    from focuse.inference.candidates import listed_names
+    from focuse.inference.link_search import listed_names
 
-    check_out(out, links=True, inputs=(heads_from, relations_from, tails_from, types_file))
+    check_out(out, links=True, inputs=(heads_from, relations_from, tails_from))
     found = opened(run, device).discover(
         listed_names(head, heads_from),
         listed_names(relation, relations_from),
@@ -118,9 +106,6 @@ def discover(
         min_probability=min_probability,
         max_per_relation=max_per_relation,
         max_per_head=max_per_head,
-        types=types_file,
-        head_types=[*(type_ or ()), *(head_type or ())] or None,
-        tail_types=[*(type_ or ()), *(tail_type or ())] or None,
         any_type=any_type,
         strategy=strategy,
         sample_size=sample_size,

@@ -12,7 +12,7 @@ import pyarrow as pa
 from focuse.data.graph import Graph
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError
-from focuse.inference.candidates import Ids
+from focuse.inference.link_search import Ids
 from focuse.inference.similarity import comparable_rows
 from focuse.option_strings import choose
 from focuse.results import ResultTable

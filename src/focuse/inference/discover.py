@@ -17,10 +17,17 @@ import numpy.typing as npt
 from focuse.data.graph import Graph, concatenate
 from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.errors import FocuseError
-from focuse.inference import candidates
 from focuse.inference.calibration import Probability, at_base_rate, check_base_rate, evidence, fit_probability
-from focuse.inference.candidates import SAMPLE_SIZE, CandidateSpace, Ids, Names
-from focuse.inference.exhaustive_search import FoundLinks, max_nearby_pairs, search_all, search_neighborhood
+from focuse.inference.link_search import (
+    SAMPLE_SIZE,
+    CandidateSpace,
+    FoundLinks,
+    Ids,
+    Names,
+    check_count,
+    find_names,
+    search_all,
+)
 from focuse.inference.predict import triple_columns
 from focuse.inference.weight_predictor import WeightPredictor, column_predictor
 from focuse.random_streams import RandomStream
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
     from focuse.api import Run
 
 MAX_SCORES = 2e10  # takes minutes on two cores
-EXPENSIVE = 50  # how much longer it takes to score a pair by itself, or with an expensive model
+EXPENSIVE = 50  # how much longer it takes to score a link with an expensive model
 RERANK, MAX_RERANK = 2_000, 100_000  # links per relation and of all relations, unless more are wanted
 SPARE_PER_HEAD = 4  # times max_per_head links of a head are kept, so that the probability can choose among them
 PREDICTED = ("score", "probability", "weight_mean", "weight_median", "weight_low", "weight_high")
@@ -46,9 +53,6 @@ class DiscoveryOptions:
     min_probability: float = 0.0
     max_per_relation: int | None = None
     max_per_head: int | None = None
-    types: Any = None
-    head_types: Names = None
-    tail_types: Names = None
     any_type: bool = False
     strategy: str = "exhaustive"
     sample_size: int = SAMPLE_SIZE
@@ -61,7 +65,7 @@ class DiscoveryOptions:
     def __post_init__(self) -> None:
         for name in ("top", "max_per_relation", "max_per_head", "rerank"):
             if getattr(self, name) is not None:
-                candidates.check_count(name, getattr(self, name))
+                check_count(name, getattr(self, name))
         if not 0 <= self.min_probability <= 1:
             raise FocuseError(f"min_probability {self.min_probability!r}: give a number in [0, 1]")
 
@@ -78,25 +82,21 @@ def discover(
 ) -> ResultTable:
     """Return the most probable missing links; see `Run.discover`."""
     space = _candidate_space(run, heads, relations, tails, options)
-    is_near = space.strategy == "neighborhood"
-    num_links = max_nearby_pairs(space) * len(space.relations) if is_near else space.num_pairs
-    cost = num_links * (EXPENSIVE if is_near else 1) * (EXPENSIVE if run.scorer.expensive_to_rank else 1)
+    cost = space.num_pairs * (EXPENSIVE if run.scorer.expensive_to_rank else 1)
     if cost > options.max_scores:
-        others = "popular or sampled" if is_near else "neighborhood, popular or sampled"
         raise FocuseError(
-            f"discover: {num_links:,} links to score, {cost / options.max_scores:,.1f} times the limit; name "
-            f"relations, heads or tails, choose --strategy {others}, or raise the limit (--max-scores {cost:.0e})"
+            f"discover: {space.num_pairs:,} links to score, {cost / options.max_scores:,.1f} times the limit; name "
+            "relations, heads or tails, choose --strategy popular or sampled, or raise the limit "
+            f"(--max-scores {cost:.0e})"
         )
     predictor = discovery_predictor(run, options.any_type, options.base_rate)
     weight_predictor = predictor if options.weight_column is None else column_predictor(run, options.weight_column)
     if options.min_probability > 0 and predictor.probability is None:
         raise FocuseError("min_probability: the run has no probabilities; train it with validation (--valid-fraction)")
-    total = (len(space.train.entities) if space.heads is None else len(space.heads)) if is_near else num_links
     spare = None if options.max_per_head is None else SPARE_PER_HEAD * options.max_per_head
     size = options.links_per_relation(len(space.relations))
-    with track_progress("Scoring links", total, progress) as tracked:
-        searched = run.scorer, space, _known_triples(run), size, tracked
-        found = search_neighborhood(*searched) if is_near else search_all(*searched, spare)
+    with track_progress("Scoring links", space.num_pairs, progress) as tracked:
+        found = search_all(run.scorer, space, _known_triples(run), size, tracked, spare)
     order, ordered_by = _order(space.train, found, predictor, options)
     ids = found.head[order], found.relation[order], found.tail[order]
     columns = _columns(space.train, ids, predictor, weight_predictor)
@@ -122,18 +122,12 @@ def _candidate_space(
     run: Run, heads: Names, relations: Names, tails: Names, options: DiscoveryOptions
 ) -> CandidateSpace:
     train = run.splits.train
-
-    def entities(names: Names, types: Names) -> Ids | None:
-        named = candidates.find_names(names, train.entities, "entity")
-        typed = candidates.entities_of_types(types, options.types, train.entities)
-        return named if typed is None else typed if named is None else np.intersect1d(named, typed)
-
-    found = candidates.find_names(relations, train.relations, "relation")
+    found = find_names(relations, train.relations, "relation")
     return CandidateSpace(
         train,
         np.arange(len(train.relations)) if found is None else found,
-        entities(heads, options.head_types),
-        entities(tails, options.tail_types),
+        find_names(heads, train.entities, "entity"),
+        find_names(tails, train.entities, "entity"),
         options.any_type,
         options.strategy,
         options.sample_size,

@@ -14,8 +14,7 @@ from focuse.data.graph import Graph
 from focuse.data.weights import WeightScaler
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError
-from focuse.inference.candidates import Ids, check_count
-from focuse.inference.exhaustive_search import TopLinks
+from focuse.inference.link_search import Ids, TopLinks, check_count
 from focuse.inference.similarity import comparable_rows
 from focuse.results import ResultTable
 

@@ -16,9 +16,9 @@ from focuse.data.graph import Graph
 from focuse.data.weights import in_unit_range
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError, printable
-from focuse.inference.candidates import check_count
 from focuse.inference.discover import discovery_predictor
 from focuse.inference.influence import Influence
+from focuse.inference.link_search import check_count
 from focuse.inference.local_loss import TrainedObjective
 from focuse.inference.predict import ENTITY_ADVICE, RELATION_ADVICE, predict
 from focuse.results import ResultTable

@@ -25,8 +25,7 @@ from focuse.data.sniffer import TableLayout, choose_columns, detect_layout, quot
 from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.engines.base import Scorer
 from focuse.errors import FocuseError
-from focuse.inference.candidates import Ids, Names, check_count, find_names
-from focuse.inference.exhaustive_search import EXCLUDED, check_finite, top_scores
+from focuse.inference.link_search import EXCLUDED, Ids, Names, check_count, check_finite, find_names, top_scores
 from focuse.inference.weight_predictor import WeightPredictor, can_predict_weights
 from focuse.results import ResultTable
 from focuse.training.callbacks import Progress, track_progress

@@ -15,8 +15,7 @@ from focuse.data.graph import Graph, Side, isin_sorted
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError
 from focuse.inference.calibration import plain_probability
-from focuse.inference.candidates import Ids, Names, check_count, find_names
-from focuse.inference.exhaustive_search import top_scores
+from focuse.inference.link_search import Ids, Names, check_count, find_names, top_scores
 from focuse.inference.weight_predictor import WeightPredictor
 from focuse.option_strings import choose
 from focuse.results import ResultTable
