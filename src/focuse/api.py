@@ -24,14 +24,12 @@ from focuse.evaluation.evaluate import Evaluation, evaluate
 from focuse.evaluation.weight_evaluation import ProbabilityTable, WeightEvaluation
 from focuse.inference import weight_predictor as weights
 from focuse.inference.calibration import BASE_RATE, COVERAGE, Calibration
-from focuse.inference.clusters import find_clusters
 from focuse.inference.discover import MAX_SCORES, DiscoveryOptions, discover
-from focuse.inference.duplicates import find_duplicates
 from focuse.inference.explain import Explanation, explain
 from focuse.inference.fitted import FittedCache, fingerprint
 from focuse.inference.link_search import SAMPLE_SIZE, Names
 from focuse.inference.predict import predict, predict_batch
-from focuse.inference.similarity import analogies, similar
+from focuse.inference.similarity import analogies, find_clusters, find_duplicates, similar
 from focuse.integrations.export import export, to_pyg
 from focuse.integrations.trackers import make_trackers, stored_trackers
 from focuse.models.checks import check_scores
@@ -396,16 +394,9 @@ class Run:
         return discover(self, heads, relations, tails, options, progress)
 
     def similar(
-        self,
-        entity: str | Sequence[str],
-        top: int = 10,
-        *,
-        candidates: Names = None,
-        metric: str = "cosine",
-        mean: bool = False,
-        pairwise: bool = False,
+        self, entity: str | Sequence[str], top: int = 10, *, candidates: Names = None, mean: bool = False
     ) -> ResultTable:
-        """Find the entities with the most similar embeddings.
+        """Find the entities whose embeddings have the largest cosine similarity.
 
         Parameters
         ----------
@@ -415,54 +406,38 @@ class Run:
             How many neighbors of each to return.
         candidates
             Entities that may be neighbors, by default all.
-        metric
-            'cosine', or 'euclidean' (minus the distance).
         mean
             Whether to return the neighbors of the mean of the entities instead of those of each.
-        pairwise
-            Whether to compare the entities with each other only.
 
         Returns
         -------
         ResultTable
             One row per neighbor: `entity`, `rank`, `neighbor`, `similarity`.
         """
-        return similar(self, entity, top, candidates, metric, mean, pairwise)
+        return similar(self, entity, top, candidates, mean)
 
-    def clusters(
-        self, n_clusters: int | None = None, *, method: str = "kmeans", min_cluster_size: int = 5, seed: int = 0
-    ) -> ResultTable:
-        """Cluster the entities by their embeddings.
+    def clusters(self, n_clusters: int | None = None, *, seed: int = 0) -> ResultTable:
+        """Cluster the entities by their embeddings, with k-means.
 
         Parameters
         ----------
         n_clusters
-            The number of clusters of k-means; by default the one of 2, 3, 5, 8, 12, 20, 30 and 50 with the best
-            silhouette.
-        method
-            'kmeans', or 'hdbscan', which finds the number of clusters itself and leaves some entities out.
-        min_cluster_size
-            The smallest cluster of hdbscan.
+            The number of clusters; by default the one of 2, 3, 5, 8, 12, 20, 30 and 50 with the best silhouette.
         seed
-            The random seed of k-means.
+            The random seed.
 
         Returns
         -------
         ResultTable
-            One row per entity: `entity`, `cluster` (1 is the largest; missing if it is in none) and its `similarity`
-            to the centroid, by cluster, the most central entities first. `summary` is a table with one row per
-            cluster: its size, its cohesion (the mean similarity), central entities, and relations and neighbors that
-            are typical of it. `silhouette` measures how well the clusters are separated (from −1 to 1).
+            One row per entity: `entity`, `cluster` (1 is the largest) and its `similarity` to the centroid, by cluster,
+            the most central entities first. `summary` is a table with one row per cluster: its size, its cohesion (the
+            mean similarity), central entities, and relations and neighbors that are typical of it. `silhouette`
+            measures how well the clusters are separated (from −1 to 1).
         """
-        return find_clusters(self.scorer, self.splits.train, n_clusters, method, min_cluster_size, seed)
+        return find_clusters(self.scorer, self.splits.train, n_clusters, seed)
 
     def duplicates(
-        self,
-        min_similarity: float | None = None,
-        min_overlap: float | None = None,
-        top: int = 100,
-        *,
-        compare_names: bool = False,
+        self, min_similarity: float | None = None, min_overlap: float | None = None, top: int = 100
     ) -> ResultTable:
         """Find pairs of entities that may be the same: with nearly equal embeddings and nearly the same edges.
 
@@ -473,39 +448,32 @@ class Run:
             those of random pairs.
         top
             The largest number of pairs.
-        compare_names
-            Whether to compare the names, too.
 
         Returns
         -------
         ResultTable
-            One row per pair, by similarity · overlap: `first`, `second`, `similarity`, `overlap`, `shared_edges`,
-            `name_similarity` if wanted, and `group`: pairs that share an entity are in the same group.
+            One row per pair, by similarity · overlap: `first`, `second`, `similarity`, `overlap`, `shared_edges`
+            and `group`: pairs that share an entity are in the same group.
             `min_similarity` and `min_overlap` are the thresholds.
         """
-        return find_duplicates(self.scorer, self.splits.train, min_similarity, min_overlap, top, compare_names)
+        return find_duplicates(self.scorer, self.splits.train, min_similarity, min_overlap, top)
 
-    def analogies(
-        self, a: str, b: str, c: str, top: int = 10, *, method: str = "relations", new_only: bool = False
-    ) -> ResultTable:
-        """Complete the analogy: a is to b as c is to what?
+    def analogies(self, a: str, b: str, c: str, top: int = 10, *, new_only: bool = False) -> ResultTable:
+        """Complete the analogy: a is to b as c is to what? The relations that link a to b are followed.
 
         Parameters
         ----------
-        method
-            'relations' follows the relations that link a to b, 'offset' finds the embeddings nearest to b − a + c.
         new_only
             Whether to leave out answers whose link is known.
 
         Returns
         -------
         ResultTable
-            One row per answer: `rank`, `entity` and `strength`: the probability of the link from a to b times that of
-            the link from c to the entity, or the cosine for 'offset'. With 'relations' also the `relation`, its
-            `direction`, the `probability` of the link and whether it is `known`; `links` is a table of the links from
-            a to b.
+            One row per answer: `rank`, `entity`, `strength` (the probability of the link from a to b times that of the
+            link from c to the entity), the `relation`, its `direction`, the `probability` of the link and whether it is
+            `known`; `links` is a table of the links from a to b.
         """
-        return analogies(self, a, b, c, top, method, new_only)
+        return analogies(self, a, b, c, top, new_only)
 
     @property
     def path(self) -> Path:

@@ -253,8 +253,6 @@ def similar(
     entity: Annotated[list[str], typer.Argument(help="Names of one or several entities.")],
     top: Annotated[int, typer.Option(help="Number of similar entities of each.")] = 10,
     mean: Annotated[bool, typer.Option("--mean", help="Entities similar to the mean of all given ones.")] = False,
-    pairwise: Annotated[bool, typer.Option("--pairwise", help="Compare the given entities with each other.")] = False,
-    metric: Annotated[str, typer.Option(help="cosine, or euclidean (minus the distance).")] = "cosine",
     out: Annotated[Path | None, Out] = None,
     device: Annotated[str, Device] = "auto",
     as_json: Annotated[bool, Json] = False,
@@ -263,9 +261,7 @@ def similar(
     from focuse.api import load
 
     check_out(out)
-    loaded = load(run, device)
-    found = loaded.similar(entity, top, metric=metric, mean=mean, pairwise=pairwise)
-    show(found, out, as_json, "similar entities")
+    show(load(run, device).similar(entity, top, mean=mean), out, as_json, "similar entities")
 
 
 def duplicates(
@@ -277,7 +273,6 @@ def duplicates(
         float | None, typer.Option(help="Smallest overlap of edges, by weight [default: far above random pairs].")
     ] = None,
     top: Annotated[int, typer.Option(help="Largest number of pairs.")] = 100,
-    compare_names: Annotated[bool, typer.Option("--compare-names", help="Compare the names, too.")] = False,
     out: Annotated[Path | None, Out] = None,
     device: Annotated[str, Device] = "auto",
     as_json: Annotated[bool, Json] = False,
@@ -286,7 +281,7 @@ def duplicates(
     from focuse.api import load
 
     check_out(out)
-    found = load(run, device).duplicates(min_similarity, min_overlap, top, compare_names=compare_names)
+    found = load(run, device).duplicates(min_similarity, min_overlap, top)
     show(found, out, as_json, "pairs")
 
 
@@ -295,9 +290,7 @@ def clusters(
     n_clusters: Annotated[
         int | None, typer.Option(help="Number of clusters [default: of a few, the one with the best silhouette].")
     ] = None,
-    method: Annotated[str, typer.Option(help="kmeans or hdbscan.")] = "kmeans",
-    min_cluster_size: Annotated[int, typer.Option(help="Smallest cluster of hdbscan.")] = 5,
-    seed: Annotated[int, typer.Option(help="Random seed of kmeans.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Write the cluster of each entity to this file (.tsv, .csv, .parquet or .json).")
     ] = None,
@@ -308,7 +301,7 @@ def clusters(
     from focuse.api import load
 
     check_out(out)
-    found = load(run, device).clusters(n_clusters, method=method, min_cluster_size=min_cluster_size, seed=seed)
+    found = load(run, device).clusters(n_clusters, seed=seed)
     show(found, out, as_json, "entities", summary=found.summary)
 
 
@@ -318,9 +311,6 @@ def analogies(
     b: Annotated[str, typer.Argument(help="An entity that is linked to A.")],
     c: Annotated[str, typer.Argument(help="An entity like A.")],
     top: Annotated[int, typer.Option(help="Number of answers.")] = 10,
-    method: Annotated[
-        str, typer.Option(help="relations (follow those that link A to B), or offset (nearest to B − A + C).")
-    ] = "relations",
     new_only: Annotated[bool, typer.Option("--new-only", help="Leave out answers whose link is known.")] = False,
     out: Annotated[Path | None, Out] = None,
     device: Annotated[str, Device] = "auto",
@@ -328,5 +318,5 @@ def analogies(
 ) -> None:
     """Complete an analogy: A is to B as C is to what?"""
     check_out(out)
-    found = opened(run, device).analogies(a, b, c, top, method=method, new_only=new_only)
+    found = opened(run, device).analogies(a, b, c, top, new_only=new_only)
     show(found, out, as_json, "answers")
