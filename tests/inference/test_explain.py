@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ import pytest
 import focuse
 from focuse.errors import FocuseError
 from focuse.inference.explain import Explanation
-from focuse.inference.predict import Prediction
 from focuse.results import ResultTable
 from focuse.rules.grammar import parse_rules
 
@@ -144,7 +144,9 @@ def text_of(rank: int = 3, **tables: Any) -> str:
     row = {"head": ["a"], "relation": ["r"], "tail": ["n"], "weight": [0.5]}
     shown = {name: ResultTable({**row, "change": [change]}) for name, change in tables.items()}
     nothing = ResultTable({})
-    prediction = Prediction(rank, "a", "needs", "b", 1.5, False, None, 0.4, 0.3, 0.1, 0.9, 0.7)
+    numbers = {"score": 1.5, "known": False, "weight": None, "probability": 0.7}
+    weights = {"weight_mean": 0.4, "weight_low": 0.1, "weight_high": 0.9}
+    prediction = SimpleNamespace(rank=rank, head="a", relation="needs", tail="b", **numbers, **weights)
     found = Explanation(
         prediction, 100, shown.get("supporting", nothing), shown.get("opposing", nothing), None, *[nothing] * 3
     )
