@@ -486,8 +486,8 @@ class Run:
         """Explain the score of a triple, known or not: triples that support or oppose it, similar ones, and rules.
 
         `top` is the number of triples and rules of each kind. `rules` is a file of rules or parsed rules; by default
-        they are mined from the training graph, once per run. `print` shows the explanation as text, and its `to_dict()`
-        and `write("why.html")` give it as data and as a page.
+        they are mined from the training graph, once per run. `print` shows the explanation as text, `to_dict()` gives
+        it as data, and `focuse.report.page.write_explanation` writes it as a page.
         """
         return explain(self, head, relation, tail, top, rules=rules)
 

@@ -27,8 +27,8 @@ from focuse.inference.link_search import (
     check_count,
     find_names,
     search_all,
+    triple_columns,
 )
-from focuse.inference.predict import triple_columns
 from focuse.inference.weight_predictor import WeightPredictor, column_predictor
 from focuse.random_streams import RandomStream
 from focuse.results import ResultTable

@@ -38,7 +38,7 @@ from focuse.storage.tensors import check_tensors, write_arrays
 
 if TYPE_CHECKING:  # which import this module
     from focuse.inference.explain import RuleBase
-    from focuse.inference.local_loss import TrainedObjective
+    from focuse.inference.influence import TrainedObjective
     from focuse.inference.weight_predictor import WeightPredictor
 
 CALIBRATION_FILE, ESTIMATOR_FILE = "calibration.safetensors", "weights.safetensors"

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -143,6 +144,12 @@ def find_names(given: Names, names: Vocabulary, kind: str) -> Ids | None:
     if (ids < 0).any():
         ids = np.array([names.id(name, kind) for name in listed], np.int64)
     return np.unique(ids)
+
+
+def triple_columns(names: Graph, head: Any, relation: Any, tail: Any) -> dict[str, pa.Array]:
+    """Return the names of triples with these ids [n] as columns."""
+    entities = names.entities
+    return {"head": entities.take(head), "relation": names.relations.take(relation), "tail": entities.take(tail)}
 
 
 def listed_names(names: Sequence[str] | None, path: Path | None) -> list[str] | None:

@@ -25,7 +25,16 @@ from focuse.data.sniffer import TableLayout, choose_columns, detect_layout, quot
 from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.engines.base import Scorer
 from focuse.errors import FocuseError
-from focuse.inference.link_search import EXCLUDED, Ids, Names, check_count, check_finite, find_names, top_scores
+from focuse.inference.link_search import (
+    EXCLUDED,
+    Ids,
+    Names,
+    check_count,
+    check_finite,
+    find_names,
+    top_scores,
+    triple_columns,
+)
 from focuse.inference.weight_predictor import WeightPredictor, can_predict_weights
 from focuse.results import ResultTable
 from focuse.training.callbacks import Progress, track_progress
@@ -79,12 +88,6 @@ def find_query(names: Graph, triple: PartialTriple, new_only: bool = False) -> I
     h, t = (MISSING if end is None else names.entities.id(end, "entity", RELATION_ADVICE) for end in (head, tail))
     r = MISSING if relation is None else names.relations.id(relation, "relation", ENTITY_ADVICE)
     return np.array([[h], [r], [t]])
-
-
-def triple_columns(names: Graph, head: Ids, relation: Ids, tail: Ids) -> dict[str, Any]:
-    """Return the names of triples."""
-    entities = names.entities
-    return {"head": entities.take(head), "relation": names.relations.take(relation), "tail": entities.take(tail)}
 
 
 def predicted_columns(

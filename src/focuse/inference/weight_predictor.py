@@ -63,6 +63,7 @@ from focuse.inference.calibration import (
     measure_errors,
     plain_probability,
 )
+from focuse.inference.link_search import triple_columns
 from focuse.inference.weight_estimator import Estimates, Estimator, conformal_rows, finish_estimator, fit_estimator
 from focuse.models.base import confidence as model_confidence
 from focuse.objective.negatives import corrupt_graph
@@ -301,9 +302,7 @@ def predict_weights(run: Run, triples: Any, *, coverage: float = COVERAGE, colum
     if column is not None and predictor.probability is not None:  # the probability of a link is that of all columns
         columns["probability"] = predictor.probable(*ids)
     table = {
-        "head": names.entities.take(rows.head),
-        "relation": names.relations.take(rows.relation),
-        "tail": names.entities.take(rows.tail),
+        **triple_columns(names, *ids),
         "known": columns.pop("known"),
         **({"weight": rows.weight} if graph.weighted and run.splits.merger is None else {}),
         **columns,
