@@ -323,7 +323,6 @@ class Run:
         top: int = 100,
         *,
         min_probability: float = 0.0,
-        max_per_relation: int | None = None,
         max_per_head: int | None = None,
         any_type: bool = False,
         strategy: str = "exhaustive",
@@ -332,7 +331,6 @@ class Run:
         rerank: int | None = None,
         max_scores: float = MAX_SCORES,
         base_rate: float | None = None,
-        weight_column: str | None = None,
         progress: bool = False,
     ) -> ResultTable:
         """Find the most probable links that the graph lacks.
@@ -348,8 +346,8 @@ class Run:
             How many links to return.
         min_probability
             Leave out links with a lower probability.
-        max_per_relation, max_per_head
-            The largest number of links per relation and per head.
+        max_per_head
+            The largest number of links per head.
         any_type
             By default, an entity is searched only on the sides of relations where train has it. If True, everywhere.
         strategy
@@ -361,8 +359,6 @@ class Run:
             Refuse to score more links.
         base_rate
             The fraction of true links among those searched, by default estimated per relation.
-        weight_column
-            One of the run's weight columns, whose weights are predicted.
         progress
             Whether to show the progress on stderr; Ctrl-C then returns the best links so far.
 
@@ -380,7 +376,6 @@ class Run:
         options = DiscoveryOptions(
             top=top,
             min_probability=min_probability,
-            max_per_relation=max_per_relation,
             max_per_head=max_per_head,
             any_type=any_type,
             strategy=strategy,
@@ -389,7 +384,6 @@ class Run:
             rerank=rerank,
             max_scores=max_scores,
             base_rate=base_rate,
-            weight_column=weight_column,
         )
         return discover(self, heads, relations, tails, options, progress)
 

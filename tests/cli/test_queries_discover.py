@@ -56,7 +56,7 @@ def test_links_are_filtered_by_names(inside, trained, tmp_path: Path) -> None:
     assert {row["head"] for row in rows} == {"e3", "e4", "e5"}
     assert {row["relation"] for row in rows} == {"r1"}
     assert {row["tail"] for row in rows} <= {"e20", "e21"}
-    capped = inside("discover", trained.folder, "--max-per-head", 1, "--max-per-relation", 4, "--json")
+    capped = inside("discover", trained.folder, "--max-per-head", 1, "--top", 12, "--json")
     rows = json.loads(capped)["rows"]
     assert len({row["head"] for row in rows}) == len(rows) <= 12
     popular = inside("discover", trained.folder, "--strategy", "popular", "--json")
@@ -74,7 +74,6 @@ def test_links_are_filtered_by_names(inside, trained, tmp_path: Path) -> None:
         (["--out", "links.txt"], ["links.txt", ".parquet"]),
         (["--out", "nowhere/links.tsv"], ["no folder"]),
         (["--heads-from", "nowhere.txt"], ["nowhere.txt"]),
-        (["--weight-column", "price"], ["one weight per edge"]),
     ],
 )
 def test_invalid_options_are_refused(refused_inside, trained, options, words, tmp_path: Path, monkeypatch) -> None:

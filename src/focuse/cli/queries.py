@@ -68,7 +68,6 @@ def discover(
     tails_from: Annotated[Path | None, typer.Option(help="File with one tail per line.")] = None,
     top: Annotated[int, typer.Option(help="Number of links.")] = 100,
     min_probability: Annotated[float, typer.Option(help="Leave out links with a lower probability.")] = 0.0,
-    max_per_relation: Annotated[int | None, typer.Option(help="Largest number of links per relation.")] = None,
     max_per_head: Annotated[int | None, typer.Option(help="Largest number of links per head.")] = None,
     any_type: Annotated[
         bool,
@@ -84,7 +83,6 @@ def discover(
     base_rate: Annotated[
         float | None, typer.Option(help="Fraction of true links among those searched [default: per relation].")
     ] = None,
-    weight_column: Annotated[str | None, typer.Option(help="Predict the weights of this weight column.")] = None,
     out: Annotated[Path | None, LinksOut] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     device: Annotated[str, Device] = "auto",
@@ -104,7 +102,6 @@ def discover(
         listed_names(tail, tails_from),
         top,
         min_probability=min_probability,
-        max_per_relation=max_per_relation,
         max_per_head=max_per_head,
         any_type=any_type,
         strategy=strategy,
@@ -113,7 +110,6 @@ def discover(
         rerank=rerank,
         max_scores=max_scores,
         base_rate=base_rate,
-        weight_column=weight_column,
         progress=not quiet,
     )
     show(found, out, as_json, "links")

@@ -255,6 +255,7 @@ class Probability:
     base_rate: float
     fitted_rate: float
     negatives: str  # 'drawn', or the source of the negatives
+    rates: FloatArray | None = None  # base rates per relation [R], instead of `base_rate`
 
     @property
     def method(self) -> str:
@@ -262,11 +263,12 @@ class Probability:
 
     def of(self, score: FloatArray, link: FloatArray | None, relation: AnyIds) -> FloatArray:
         """Return probabilities [n] for scores [n] and for the probabilities of a link by graph features [n]."""
-        return at_base_rate(self.curves(evidence(self.line, score, link), relation), self.fitted_rate, self.base_rate)
+        rate = self.base_rate if self.rates is None else self.rates[relation]
+        return at_base_rate(self.curves(evidence(self.line, score, link), relation), self.fitted_rate, rate)
 
     def at(self, base_rate: float) -> Probability:
         """Return the same for another fraction of true triples."""
-        return replace(self, base_rate=check_base_rate(base_rate))
+        return replace(self, base_rate=check_base_rate(base_rate), rates=None)
 
 
 def evidence(line: FloatArray, score: FloatArray, link: FloatArray | None) -> FloatArray:
