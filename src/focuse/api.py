@@ -516,7 +516,7 @@ class Run:
         RunFolder.create(Path(folder), self.settings, self.splits, self.normalizer, fill=self._fill).unlock()
         if self.folder is None:
             self.folder, self.tables_checksum = Path(folder), fingerprint(Path(folder))
-            weights.store_fitted(self)
+            self.fitted.store(self.folder, self.tables_checksum)
 
     def _fill(self, store: RunFolder) -> None:
         """Write everything but the metadata to a folder that is not published yet."""

@@ -46,7 +46,6 @@ CURVE_ARRAYS = {
 }
 HALF_TRUST_ROWS = 50  # rows at which a relation's own curve counts as much as the pooled one
 MIN_CURVE_ROWS = 5  # with fewer rows a relation has no curve of its own
-LAYOUT = 2  # of the file; in the first layout, the weights of all relations were scaled by one range
 BASE_RATE = 0.5  # one negative per positive, as in UKGE's tests
 COVERAGE = 0.9
 MIN_SCALE = 0.005  # of a relation's range, added to every predicted scale
@@ -68,22 +67,6 @@ class Curves:
 
     method: str
     arrays: dict[str, FloatArray]
-
-    def check(self, relations: int) -> None:
-        """Raise ValueError unless the arrays fit each other and the number of relations."""
-        sizes = {"trust": relations, "ratio": relations, "offsets": relations + 2}
-        sizes |= {"slope": relations + 1, "shift": relations + 1}
-        for name in CURVE_ARRAYS[self.method]:
-            array = self.arrays[name]
-            if array.shape != (sizes.get(name, len(self.arrays.get("score", ()))),) or not np.isfinite(array).all():
-                raise ValueError(f"{name} does not fit")
-        bounded = ["trust", *(["share"] if self.method == "isotonic" else [])]
-        if any(self.arrays[name].min(initial=0.0) < 0 or self.arrays[name].max(initial=0.0) > 1 for name in bounded):
-            raise ValueError("shares outside [0, 1]")
-        if self.method == "isotonic":
-            offsets = self.arrays["offsets"]
-            if offsets[0] != 0 or offsets[-1] != len(self.arrays["score"]) or np.any(np.diff(offsets) < 0):
-                raise ValueError("offsets do not fit")
 
     def __call__(self, score: FloatArray, relation: AnyIds) -> FloatArray:
         """Map scores [n] of edges with `relation` [n] to numbers in [0, 1], [n]."""
@@ -210,12 +193,11 @@ def _platt(score: FloatArray, weight: FloatArray, increasing: bool) -> Curve:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The two maps of a run from scores and relations to weights in [0, 1]; `layout` is that of its file."""
+    """The two maps of a run from scores and relations to weights in [0, 1]."""
 
     method: str
     given_true: Curves
     with_negatives: Curves
-    layout: int = LAYOUT
 
     def digest(self) -> str:
         """Return a fingerprint of the map for true triples."""

@@ -14,7 +14,7 @@ All weights here are in [0, 1].
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -28,7 +28,7 @@ from focuse.data.graph import Graph, concatenate, find_all_sorted, find_sorted
 from focuse.data.splits import ValidationParts
 from focuse.evaluation.baselines import AnyIds, KeyedWeights, Predictor, relation_means
 from focuse.evaluation.metrics import FloatArray, Keys
-from focuse.inference.calibration import COVERAGE, Conformal, measure_errors
+from focuse.inference.calibration import Conformal, measure_errors
 from focuse.objective.negatives import corrupt_graph
 from focuse.random_streams import RandomStream
 
@@ -78,32 +78,6 @@ class BoostedTrees:
             else:
                 total = np.cumsum(np.vstack([total, self.value[node]]), axis=0)[-1]
         return total
-
-    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        return {part.name: getattr(self, part.name) for part in fields(self)}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], features: int) -> BoostedTrees:
-        """Raise ValueError unless the arrays are trees over `features` features, each of whose paths ends."""
-        made = cls(**{part.name: arrays[part.name] for part in fields(cls)})
-        integers, numbers = (made.roots, made.feature, made.left, made.right), (made.base, made.threshold, made.value)
-        if any(part.dtype != np.int32 for part in integers) or any(part.dtype != np.float64 for part in numbers):
-            raise ValueError("trees with other types of numbers")
-        nodes = len(made.feature)
-        per_node = (made.feature, made.threshold, made.left, made.right, made.value)
-        if any(part.shape != (nodes,) for part in per_node) or made.roots.ndim != 1 or made.base.shape != (1,):
-            raise ValueError("trees with other shapes")
-        here = np.arange(nodes)
-        leaf = (made.left == here) & (made.right == here)
-        onward = (made.left > here) & (made.right > here) & (made.left < nodes) & (made.right < nodes)
-        if not nodes or not (leaf | onward).all():
-            raise ValueError("trees that do not end")
-        for part, limit in ((made.roots, nodes), (made.feature, features)):
-            if part.min(initial=0) < 0 or part.max(initial=0) >= limit:
-                raise ValueError("nodes out of range")
-        if np.isnan(made.threshold).any() or not all(np.isfinite(part).all() for part in (made.value, made.base)):
-            raise ValueError("values that are not finite")
-        return made
 
 
 def fit_trees(
@@ -518,12 +492,6 @@ class Estimator:
         if self.score is not None:
             columns += [self.score(head, relation, tail), self.score(tail, relation, head)]
         return np.column_stack([*columns, rows]), given_true, link
-
-    def interval(
-        self, estimates: Estimates, relation: AnyIds, coverage: float = COVERAGE
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return bounds [n] that contain the weight of a true triple with probability `coverage`."""
-        return self.conformal.interval(estimates.mean, estimates.scale, relation, coverage)
 
 
 def fit_estimator(
