@@ -135,7 +135,7 @@ def test_queries_are_read_from_a_file(inside, trained, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--queries", "q.tsv"], ["q.tsv, line 2", "no entity 'e99'"]),
+        (["--queries", "q.tsv"], ["q.tsv, row 2", "no entity 'e99'"]),
         (["--queries", "q.tsv", "--head", "e1"], ["leave --head"]),
         (["--head", "e1", "--relation", "r0", "--candidates-file", "none.txt"], ["none.txt"]),
     ],

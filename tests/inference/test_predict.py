@@ -40,7 +40,7 @@ def predict(
     new_only: bool = False,
     predictor: WeightPredictor | None = None,
 ) -> ResultTable:
-    query = find_query(graphs[0], (head, relation, tail), new_only)
+    query = find_query(graphs[0], (head, relation, tail))
     return BatchPredictor(scorer, graphs, top, new_only).predict(query, predictor)
 
 

@@ -13,13 +13,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from focuse.data.graph import Graph, Side, isin_sorted
+from focuse.data.graph import Graph, Side
 from focuse.data.weights import WeightScaler
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError
 from focuse.inference.calibration import plain_probability
 from focuse.inference.link_search import Ids, Names, TopLinks, check_count, find_names, top_scores
-from focuse.inference.weight_predictor import WeightPredictor
 from focuse.results import ResultTable
 from focuse.system import chunks
 
@@ -79,93 +78,65 @@ def similar(run: Run, entity: str | Sequence[str], top: int, candidates: Names, 
 
 # ---- analogies ------------------------------------------------------------------------------------------------------
 
-
 MAX_LINKS = 3  # relations from A to B that an analogy follows
 MIN_LINK_STRENGTH = 0.5  # of a relation from A to B, relative to the strongest one
 ANSWERS_PER_RELATION = 200  # the best by score, which are then ordered by probability
+ANSWER_COLUMNS = ("rank", "entity", "strength", "relation", "direction", "probability", "known")
 
 
 def analogies(run: Run, a: str, b: str, c: str, top: int, new_only: bool) -> ResultTable:
     """Complete the analogy: a is to b as c is to what? See `Run.analogies`."""
     check_count("top", top)
     graph = run.splits.train
-    a_id, b_id, c_id = (graph.entities.id(name, "entity") for name in (a, b, c))
-    predictor = run.weight_predictor(full=True)
-    known = np.unique(np.concatenate([part.keys for part in (graph, run.splits.valid, run.splits.test)]))
-    relation, forward, certainty, link_known = _links(graph, predictor, known, a_id, b_id)
-    parts = [_answers(run.scorer, graph, predictor, known, c_id, *link) for link in zip(relation, forward, strict=True)]
-    link = np.repeat(np.arange(len(relation)), [len(part[0]) for part in parts])
-    entity, probability, is_known = (np.concatenate(column) for column in zip(*parts, strict=True))
-    strength = certainty[link] * probability
-    order = np.lexsort((entity, -strength))
-    order = order[np.sort(np.unique(entity[order], return_index=True)[1])]  # the strongest link to each entity
-    order = order[~np.isin(entity[order], [a_id, c_id])]
-    keep = np.flatnonzero(~is_known[order] | (not new_only))[:top]
-    order = order[keep]
-    direction = np.where(forward, "forward", "backward").astype(object)
-    columns = {
-        "rank": keep + 1,
-        "entity": graph.entities.take(entity[order]),
-        "strength": strength[order],
-        "relation": graph.relations.take(relation[link[order]]),
-        "direction": pa.array(direction[link[order]], pa.string()),
-        "probability": np.where(predictor.probability is None, np.nan, probability[order]),
-        "known": is_known[order],
-    }
-    names = graph.relations.take(relation)
-    links = {"relation": names, "direction": direction, "strength": certainty, "known": link_known}
-    note = f"relations from {a} to {b} that were followed: {', '.join(names.to_pylist())}"
-    return ResultTable(columns, notes=[note], info={"links": ResultTable(links)})
+    for name in (a, b, c):
+        graph.entities.id(name, "entity")
+    links, answers = _links(run, a, b), []
+    for link in links:
+        side: Side = "tail" if link["direction"] == "forward" else "head"
+        seen = np.unique(getattr(graph, side)[graph.relation == graph.relations.id(link["relation"])])
+        asked = {"relation": link["relation"], "head" if side == "tail" else "tail": c}
+        candidates = graph.entities.take(seen).to_pylist()  # only entities that train has on that side
+        for row in run.predict(**asked, top=ANSWERS_PER_RELATION, candidates=candidates):
+            answer = {"entity": getattr(row, side), "probability": row.probability, "known": row.known}
+            answers.append(link | answer | {"strength": link["strength"] * _strength(row)})
+    answers.sort(key=lambda row: (-row["strength"], graph.entities.id(row["entity"])))
+    strongest: dict[str, dict[str, Any]] = {}  # the strongest link to each entity
+    for row in answers:
+        if row["entity"] not in (a, c):
+            strongest.setdefault(row["entity"], row)
+    rows = [{"rank": rank, **row} for rank, row in enumerate(strongest.values(), 1) if not (new_only and row["known"])]
+    note = f"relations from {a} to {b} that were followed: {', '.join(link['relation'] for link in links)}"
+    columns = {name: [row[name] for row in rows[:top]] for name in ANSWER_COLUMNS}
+    return ResultTable(columns, notes=[note], info={"links": ResultTable(pa.Table.from_pylist(links))})
 
 
-def _links(graph: Graph, predictor: WeightPredictor, known: Ids, a: int, b: int) -> tuple[Any, Any, Any, Any]:
-    """Return the strongest links between A and B: relation, whether forward, strength (1 if known), whether known."""
-    relation: Any = np.tile(np.arange(len(graph.relations)), 2)
-    forward = np.repeat([True, False], len(graph.relations))
-    head, tail = np.where(forward, a, b), np.where(forward, b, a)
-    is_known = isin_sorted(graph.keys_of(head, relation, tail), known)
-    strength = np.where(is_known, 1.0, _probability(predictor, head, relation, tail))
-    # A relation that never has these entities on its sides is unlikely, whatever the model predicts.
-    sides_seen = np.concatenate([_sides_seen(graph, a, b), _sides_seen(graph, b, a)])
-    order = np.lexsort((~forward, -strength, -sides_seen, ~is_known))[:MAX_LINKS]
-    order = order[strength[order] >= MIN_LINK_STRENGTH * strength[order[0]]]
-    order = order[is_known[order] | (sides_seen[order] == sides_seen.max())]
-    order = order[is_known[order]] if is_known[order].any() else order
-    return relation[order], forward[order], strength[order], is_known[order]
+def _links(run: Run, a: str, b: str) -> list[dict[str, Any]]:
+    """Return the strongest links between A and B: relation, direction, strength (1 if known), and whether known."""
+    graph, found = run.splits.train, []
+    for direction, head, tail in (("forward", a, b), ("backward", b, a)):
+        as_head, as_tail = (
+            set(graph.relation[ids == graph.entities.id(name)].tolist())
+            for name, ids in ((head, graph.head), (tail, graph.tail))
+        )
+        rows = run.predict(head=head, tail=tail, top=len(graph.relations))
+        for relation, row in sorted((graph.relations.id(row.relation), row) for row in rows):
+            link = {"relation": row.relation, "direction": direction}
+            link |= {"strength": 1.0 if row.known else _strength(row), "known": row.known}
+            # A relation that never has these entities on its sides is unlikely, whatever the model predicts.
+            found.append(((relation in as_head) + (relation in as_tail), link))
+    most = max(sides for sides, _ in found)
+    found.sort(key=lambda one: (not one[1]["known"], -one[0], -one[1]["strength"]))
+    best = [link for sides, link in found[:MAX_LINKS] if link["known"] or sides == most]
+    best = [link for link in best if link["strength"] >= MIN_LINK_STRENGTH * best[0]["strength"]]
+    return [link for link in best if link["known"]] or best
 
 
-def _sides_seen(graph: Graph, head: int, tail: int) -> Any:
-    """Return for each relation [R] on how many of its sides train has these entities: 0, 1 or 2."""
-    relations = np.arange(len(graph.relations))
-    sides = graph.relation[graph.head == head], graph.relation[graph.tail == tail]
-    return sum(np.isin(relations, side).astype(np.int64) for side in sides)
-
-
-def _answers(
-    scorer: TableScorer, graph: Graph, predictor: WeightPredictor, known: Ids, c: int, relation: Any, forward: Any
-) -> tuple[Ids, Any, Any]:
-    """Return the entities [n] that complete a link of C, the best by score, their probabilities and whether known.
-
-    Only entities that train has on that side of the relation are returned.
-    """
-    side: Side = "tail" if forward else "head"
-    given, asked = (torch.tensor([int(one)], device=scorer.device) for one in (c, relation))
-    seen = np.unique(getattr(graph, side)[graph.relation == relation]).astype(np.int64)
-    scores = scorer.score_all(given, asked, side)[0].cpu()[torch.from_numpy(seen)]
-    ids = seen[torch.topk(scores, min(ANSWERS_PER_RELATION, len(seen))).indices.numpy()]
-    fixed, relations = np.full(len(ids), c), np.full(len(ids), relation)
-    head, tail = (fixed, ids) if forward else (ids, fixed)
-    is_known = isin_sorted(graph.keys_of(head, relations, tail), known)
-    return ids, _probability(predictor, head, relations, tail), is_known
-
-
-def _probability(predictor: WeightPredictor, head: Any, relation: Any, tail: Any) -> Any:
-    """Return the probability [n] of links, or the confidence or the logistic of the score if the run has none."""
-    if predictor.probability is not None:
-        return predictor.probable(head, relation, tail)
-    score = predictor.score(head, relation, tail)
-    has_confidence = predictor.scorer.model.confidence_head is not None
-    return predictor.confidence(score, relation) if has_confidence else plain_probability(score)
+def _strength(row: Any) -> float:
+    """Return the probability of a predicted link, or its confidence or the logistic of its score if it has none."""
+    for value in (row.probability, row.confidence):
+        if value is not None:
+            return float(value)
+    return float(plain_probability(np.array(row.score)))
 
 
 # ---- clusters -------------------------------------------------------------------------------------------------------

@@ -181,8 +181,9 @@ class WeightPredictor:
         return columns
 
     def columns_for(self, score: FloatArray, head: AnyIds, relation: AnyIds, tail: AnyIds) -> dict[str, Any]:
-        """Return the columns of `predict`, and the confidence of triples with these scores [n] as answers."""
+        """Return weights, probability, and the confidence of triples with these scores [n] as answers."""
         columns = self.predict(head, relation, tail)
+        del columns["known"]  # in train; answers also know validation and test
         if self.scorer.side_dependent:  # curves are fitted to the mean score of both sides
             score = self.score(head, relation, tail)
         if self.calibration is not None or self.scorer.model.confidence_head is not None:
@@ -510,8 +511,8 @@ def _evaluate(
     """Evaluate weights under every protocol, intervals and nDCG; negatives and queries are drawn if not given."""
     train, valid, test = predictor.splits.train, predictor.splits.valid, aligned.graph
     notes = [str(part) for part in (aligned, negatives, queries) if part is not None and part.unseen.rows]
-    notes += [*_test_notes(test, negatives is not None), *predictor.notes]
-    notes += predictor.estimator.notes if predictor.estimator is not None else ()
+    notes += [] if test.weighted else [f"{test.source}: it has no weights, every weight is taken as 1"]
+    notes += [*predictor.notes, *(predictor.estimator.notes if predictor.estimator is not None else ())]
     false = held = None
     if not train.lower_is_better and in_unit_range(train.weight) and in_unit_range(test.weight):
         known = np.concatenate([predictor.known_keys(), test.keys])
@@ -540,16 +541,6 @@ def _evaluate(
     notes += _verdict(predictor, test, table, list(named))
     intervals = None if estimates is None else _intervals(predictor, estimates, test, rows, coverage)
     return WeightEvaluation(replace(table, notes=(*table.notes, *notes)), gains, intervals)
-
-
-def _test_notes(test: Graph, has_negatives: bool) -> list[str]:
-    """Return notes on a test set that looks like another file than was meant."""
-    if not test.weighted:
-        return [f"{test.source}: it has no weights, every weight is taken as 1"]
-    zero = int((test.weight == 0).sum())
-    if zero >= max(2, len(test) // 4) and not has_negatives:
-        return [f"{test.source}: {zero:,} triples of weight 0 count as true; if they are false, give --negatives-file"]
-    return []
 
 
 Lookup = Callable[[str, AnyIds, AnyIds, AnyIds], FloatArray]
