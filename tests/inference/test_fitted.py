@@ -74,11 +74,12 @@ DAMAGES = {
 @pytest.mark.parametrize("why", DAMAGES)
 def test_inconsistent_estimator_file_is_reported(tmp_path: Path, why: str) -> None:
     save_estimator(estimator(), tmp_path, "t", "c")
-    arrays, about = fitted._read(tmp_path, ESTIMATOR_FILE, "t", lambda *parts: parts)
+    with fitted._reading(tmp_path, ESTIMATOR_FILE, "t") as found:
+        arrays, about = found
     arrays = {name: part.copy() for name, part in arrays.items()}
     DAMAGES[why](arrays, about)
     fitted._write(tmp_path / ESTIMATOR_FILE, arrays, about)
-    with pytest.raises(FocuseError, match=rf"damaged file \({re.escape(why)}"):
+    with pytest.raises(FocuseError, match=rf"damaged file: {re.escape(why)}"):
         load_estimator(tmp_path, "t", "c", GRAPH, half, half)
 
 

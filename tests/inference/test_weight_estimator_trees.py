@@ -37,7 +37,7 @@ def test_chunked_and_empty_predictions_agree(
 ) -> None:
     forest = fit_trees(*data, trees=5)
     whole = forest(data[0])
-    monkeypatch.setattr(weight_estimator, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(weight_estimator, "TRIPLES_AT_ONCE", 7)
     np.testing.assert_array_equal(forest(data[0]), whole)
     assert forest(data[0][:0]).shape == (0,)
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from focuse.data.graph import Graph
+from focuse.data.graph import Graph, concatenate
 from focuse.errors import FocuseError
 from focuse.evaluation.baselines import AnyIds, Predictor
 from focuse.evaluation.metrics import FloatArray, spearman
@@ -274,20 +274,14 @@ def fit_probability(
     negatives: str = "drawn",
 ) -> Probability:
     """Fit probabilities to held-out `positives` and to `false` triples, in train's ids; `negatives` is their source."""
-    choose("calibration", method, METHODS)
-    if not len(false) or not len(positives):
-        raise FocuseError("probabilities need positives and negatives to calibrate on; give some")
-    head, relation, tail = (
-        np.concatenate([getattr(part, name) for part in (positives, false)]) for name in ("head", "relation", "tail")
-    )
+    both = concatenate([positives, false])
+    ids = both.head, both.relation, both.tail
     label = np.repeat([1.0, 0.0], [len(positives), len(false)])
-    scores = score(head, relation, tail)
-    link = None if estimator is None else estimator(head, relation, tail).link
+    scores = score(*ids)
+    link = None if estimator is None else estimator(*ids).link
     line = _fit_line(scores, link, label)
-    means = np.ones(len(positives.relations))
-    curves = fit_curves(
-        method, evidence(line, scores, link), relation, label, means, increasing=True, never_certain=True
-    )
+    seen, means = evidence(line, scores, link), np.ones(len(positives.relations))
+    curves = fit_curves(method, seen, both.relation, label, means, increasing=True, never_certain=True)
     return Probability(line, curves, check_base_rate(base_rate), float(label.mean()), negatives)
 
 

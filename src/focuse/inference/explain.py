@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,17 +107,9 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data, with the summary under 'summary'."""
-        tables = ("supporting", "opposing", "similar", "same_head", "same_tail", "rules")
-        return {
-            **self.prediction._asdict(),
-            "summary": self.summary(),
-            "entities": self.entities,
-            **{name: getattr(self, name).to_dicts() for name in tables},
-            "own_change": self.own_change,
-            "candidates": self.candidates,
-            "notes": list(self.notes),
-            "discovery_probability": self.discovery_probability,
-        }
+        values = {part.name: getattr(self, part.name) for part in fields(self) if part.name != "prediction"}
+        values = {name: one.to_dicts() if isinstance(one, ResultTable) else one for name, one in values.items()}
+        return {**self.prediction._asdict(), "summary": self.summary(), **values}
 
     def summary(self) -> str:
         """Return a short paragraph."""
@@ -151,10 +143,8 @@ class Explanation:
     def _rule_text(self) -> str:
         if not self.rules or self.rules[0].implied < MIN_IMPLIED:
             return ""
-        best = self.rules[0]
-        return (
-            f"By the rule {printable(best.rule)}, {printable(best.steps)} imply it with confidence {best.implied:.2f}."
-        )
+        rule, steps, implied = printable(self.rules[0].rule), printable(self.rules[0].steps), self.rules[0].implied
+        return f"By the rule {rule}, it follows from {steps} with confidence {implied:.2f}."
 
     def __str__(self) -> str:
         parts = [self.summary(), *(f"{title}\n{table}" for title, table in self.tables.items())]
@@ -206,9 +196,7 @@ def explain(run: Run, head: str, relation: str, tail: str, top: int = 5, *, rule
         _influence_table(trained, rows[supporting], change[supporting], ids),
         _influence_table(trained, rows[opposing], change[opposing], ids),
         own_change,
-        _similarity_table(graph, *similar_triples(graph, run.scorer, ids, top)),
-        _similarity_table(graph, *triples_at_same_end(graph, run.scorer, ids, "head", top)),
-        _similarity_table(graph, *triples_at_same_end(graph, run.scorer, ids, "tail", top)),
+        *comparable_triples(graph, run.scorer, ids, top),
         rule_base.implying(ids, top),
         len(rows),
         influence.notes,
@@ -251,10 +239,6 @@ def _influence_table(trained: TrainedObjective, rows: Rows, change: Floats, ids:
     return ResultTable(columns, printed=["head", "relation", "tail", "weight", "change"])
 
 
-def _similarity_table(graph: Graph, rows: Rows, similarity: Floats) -> ResultTable:
-    return ResultTable({**_triple_columns(graph, rows), "similarity": similarity})
-
-
 @torch.no_grad()
 def cosine_similarities(scorer: TableScorer, entity: int) -> Floats:
     """Return the cosine similarity of every entity's embedding with that of one entity; float64 [E]."""
@@ -265,37 +249,28 @@ def cosine_similarities(scorer: TableScorer, entity: int) -> Floats:
     return np.asarray(found, np.float64)
 
 
-def similar_triples(graph: Graph, scorer: TableScorer, ids: Ids, top: int) -> tuple[Rows, Floats]:
-    """Return the most similar triples of the same relation, as rows of the graph, and the similarity of each.
+def comparable_triples(graph: Graph, scorer: TableScorer, ids: Ids, top: int) -> list[ResultTable]:
+    """Return other triples of the same relation: the most similar ones, and the strongest with the same head or tail.
 
-    The similarity is the mean of the cosine similarities of both ends. The triple itself is left out.
+    The similarity is the cosine similarity of the ends that differ, the mean of both ends for the most similar ones.
     """
     rows = np.flatnonzero(graph.relation == ids[1])
     rows = rows[~_is_triple(graph, rows, ids)]
-    by_head, by_tail = (cosine_similarities(scorer, one) for one in (ids[0], ids[2]))
-    similarity = (by_head[graph.head[rows]] + by_tail[graph.tail[rows]]) / 2
-    order = np.argsort(-similarity, kind="stable")
-    kept = order[_first_occurrences(graph, rows[order])][:top]
-    return rows[kept], similarity[kept]
-
-
-def triples_at_same_end(graph: Graph, scorer: TableScorer, ids: Ids, end: str, top: int) -> tuple[Rows, Floats]:
-    """Return the triples with the same relation and the same 'head' or 'tail', strongest first, without the triple.
-
-    The similarity is that of the other end with the triple's.
-    """
-    other, same, wanted = ("tail", ids[0], ids[2]) if end == "head" else ("head", ids[2], ids[0])
-    rows = np.flatnonzero((graph.relation == ids[1]) & (getattr(graph, end) == same))
-    rows = rows[~_is_triple(graph, rows, ids)]
-    rows = rows[np.argsort(graph.weight[rows] if graph.lower_is_better else -graph.weight[rows], kind="stable")]
-    rows = rows[_first_occurrences(graph, rows)][:top]
-    return rows, cosine_similarities(scorer, wanted)[getattr(graph, other)[rows]]
-
-
-def _first_occurrences(graph: Graph, rows: Rows) -> Rows:
-    """Return the positions in `rows` at which a triple occurs first, in their order."""
-    keys = graph.keys_of(graph.head[rows], graph.relation[rows], graph.tail[rows])
-    return np.sort(np.unique(keys, return_index=True)[1]).astype(np.int64)
+    head, tail = graph.head[rows], graph.tail[rows]
+    by_head, by_tail = cosine_similarities(scorer, ids[0])[head], cosine_similarities(scorer, ids[2])[tail]
+    mean, keys = (by_head + by_tail) / 2, graph.keys_of(head, graph.relation[rows], tail)
+    strongest_first = graph.weight[rows] if graph.lower_is_better else -graph.weight[rows]
+    tables = []
+    for order, similarity, wanted in (
+        (-mean, mean, np.ones(len(rows), bool)),
+        (strongest_first, by_tail, head == ids[0]),
+        (strongest_first, by_head, tail == ids[2]),
+    ):
+        found = np.flatnonzero(wanted)
+        found = found[np.argsort(order[found], kind="stable")]
+        found = found[np.sort(np.unique(keys[found], return_index=True)[1])[:top]]  # a repeated triple once
+        tables.append(ResultTable({**_triple_columns(graph, rows[found]), "similarity": similarity[found]}))
+    return tables
 
 
 # ---- rules -----------------------------------------------------------------------------------------------------------

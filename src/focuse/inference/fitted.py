@@ -9,15 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from focuse.data.graph import Graph
 from focuse.data.triple_index import TripleIndex
@@ -26,7 +26,7 @@ from focuse.evaluation.baselines import Predictor
 from focuse.inference.calibration import CURVE_ARRAYS, Calibration, Conformal, Curves, Probability, check_base_rate
 from focuse.inference.weight_estimator import STAGE_ONE, TREE_FEATURES, BoostedTrees, Estimator
 from focuse.storage.atomic import replace_file
-from focuse.storage.tensors import check_tensors, write_arrays
+from focuse.storage.tensors import read_tensors, reading, write_arrays
 
 if TYPE_CHECKING:  # which import this module
     from focuse.inference.explain import RuleBase
@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # which import this module
 CALIBRATION_FILE, ESTIMATOR_FILE = "calibration.safetensors", "weights.safetensors"
 PROBABILITY_FILE = "probability.safetensors"
 LAYOUT = 2  # of the files; those of another layout are fitted again
+FIT_AGAIN = "remove it, it will be fitted again"
 FINGERPRINT_BYTES = 1 << 20  # all rows of a table change in training, so parts of the file are enough
 # Names of the parts in files.
 STORED_CURVES = {"given_true": "facts", "with_negatives": "doubting"}
@@ -106,20 +107,17 @@ def _write(path: Path, arrays: Arrays, about: Mapping[str, Any], key: str = "abo
         write_arrays(temporary, arrays, {key: json.dumps(about)})
 
 
-def _read(folder: Path | None, name: str, tables: str, parse: Callable[[Arrays, Any], Any], key: str = "about") -> Any:
-    """Return what `parse` makes of a file; None if there is no file, or if it was fitted to other tables."""
+@contextmanager
+def _reading(folder: Path | None, name: str, tables: str, key: str = "about") -> Iterator[tuple[Arrays, Any] | None]:
+    """Yield the arrays and the metadata of a file; None if there is no file, or if it was fitted to other tables."""
     path = (folder or Path()) / name
-    if folder is None or not tables or not path.exists() or not os.access(path, os.R_OK):
-        return None
-    try:
-        check_tensors(path)
-        with safe_open(path, framework="np") as file:
-            about = json.loads(file.metadata()[key])
-            if about["tables"] != tables:
-                return None
-            return parse({name: file.get_tensor(name) for name in file.keys()}, about)  # noqa: SIM118
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError, FocuseError) as error:
-        raise FocuseError(f"{path}: damaged file ({error}); remove it, it will be fitted again") from None
+    if folder is None or not tables or not os.access(path, os.R_OK):
+        yield None
+        return
+    with reading(path, FIT_AGAIN):
+        tensors, metadata = read_tensors(path, "cpu", FIT_AGAIN)
+        about = json.loads(metadata[key])
+        yield ({name: tensor.numpy() for name, tensor in tensors.items()}, about) if about["tables"] == tables else None
 
 
 def _require(condition: Any, problem: str) -> None:
@@ -165,14 +163,13 @@ def save_calibration(made: Calibration, folder: Path, tables: str) -> None:
 
 def load_calibration(folder: Path | None, tables: str, relations: int) -> Calibration | None:
     """Return the calibration in a run folder; None if there is none, or one that was fitted to other tables."""
-
-    def parse(arrays: Arrays, about: Any) -> Calibration | None:
+    with _reading(folder, CALIBRATION_FILE, tables, "calibration") as found:
+        if found is None:
+            return None
+        arrays, about = found
         method = about["method"]
         curves = {name: _read_curves(method, arrays, stored, relations) for name, stored in STORED_CURVES.items()}
         return Calibration(method, **curves) if about.get("layout") == LAYOUT else None
-
-    found: Calibration | None = _read(folder, CALIBRATION_FILE, tables, parse, "calibration")
-    return found
 
 
 def save_probability(made: Probability, folder: Path, tables: str) -> None:
@@ -185,14 +182,13 @@ def save_probability(made: Probability, folder: Path, tables: str) -> None:
 
 def load_probability(folder: Path | None, tables: str, relations: int) -> Probability | None:
     """Return the probability in a run folder; None if there is none, or one that was fitted to other tables."""
-
-    def parse(arrays: Arrays, about: Any) -> Probability:
+    with _reading(folder, PROBABILITY_FILE, tables) as found:
+        if found is None:
+            return None
+        arrays, about = found
         curves = _read_curves(about["method"], arrays, "curves", relations)
         rates = check_base_rate(about["base_rate"]), check_base_rate(about["fitted_rate"])
         return Probability(_numbers(arrays["line"], (3,)), curves, *rates, str(about["negatives"]))
-
-    found: Probability | None = _read(folder, PROBABILITY_FILE, tables, parse)
-    return found
 
 
 # ---- estimator ----------------------------------------------------------------------------------------------------
@@ -219,8 +215,10 @@ def load_estimator(
 
     The weights of `train` are in [0, 1].
     """
-
-    def parse(arrays: Arrays, about: Any) -> Estimator | None:
+    with _reading(folder, ESTIMATOR_FILE, tables) as found:
+        if found is None:
+            return None
+        arrays, about = found
         if about.get("layout") != LAYOUT or (curves is not None and about.get("curves") != curves):
             return None
         mix = _numbers(arrays["mix"], (3,))
@@ -236,9 +234,6 @@ def load_estimator(
         _require(fits, "conformal rows do not fit")
         conformal = Conformal(errors, relation, relations, truth)
         return Estimator(train, score, curve, trees, mix, conformal, tuple(map(str, about["notes"])))
-
-    found: Estimator | None = _read(folder, ESTIMATOR_FILE, tables, parse)
-    return found
 
 
 def _read_trees(arrays: Arrays, name: str, features: int) -> BoostedTrees:

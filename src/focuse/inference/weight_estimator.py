@@ -34,7 +34,7 @@ from focuse.random_streams import RandomStream
 
 # ---- boosted trees ------------------------------------------------------------------------------------------------
 
-ROWS_AT_ONCE = 1 << 15  # rows that go down the trees together, so that they stay in the cache
+TRIPLES_AT_ONCE = 1 << 15  # triples that go down the trees together, so that they stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,13 +55,12 @@ class BoostedTrees:
     value: FloatArray
 
     def __call__(self, rows: FloatArray) -> FloatArray:
-        """Predict a number for each row: [n, features] -> [n]."""
-        parts = [self._predict(rows[start : start + ROWS_AT_ONCE]) for start in range(0, len(rows), ROWS_AT_ONCE)]
-        return np.concatenate(parts) if parts else np.empty(0)
+        """Predict a number for each row: [n, features] -> [n].
 
-    def _predict(self, rows: FloatArray) -> FloatArray:
-        """Predict a block of rows; few rows go down many trees at once, because each step is one call."""
-        flat, width, trees = np.ascontiguousarray(rows).ravel(), rows.shape[1], max(1, ROWS_AT_ONCE // len(rows))
+        Few rows go down many trees at once, because each step is one call.
+        """
+        flat, width = np.ascontiguousarray(rows).ravel(), rows.shape[1]
+        trees = max(1, TRIPLES_AT_ONCE // max(len(rows), 1))
         start = np.arange(len(rows), dtype=np.int64) * width
         total = np.full(len(rows), float(self.base[0]))
         for first in range(0, len(self.roots), trees):
@@ -385,7 +384,6 @@ MIN_EDGES = 1_000  # of train for stage one
 MIN_CALIBRATION_ROWS = 500  # for stage two
 MIN_SCALE_ROWS = 300  # for scales that differ from edge to edge
 MIN_STOPPING_ROWS = 30  # fewer rows decide nothing
-TRIPLES_AT_ONCE = 1 << 17
 SCORE_FEATURES = 4  # columns of stage two in addition to those of stage one
 SINGLE_THREAD_EDGES = 50_000  # with fewer edges of train, threads wait for each other longer than they work
 USEFUL = 0.98  # one more estimate must reduce the squared error to less than this fraction

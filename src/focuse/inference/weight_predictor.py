@@ -489,15 +489,12 @@ def _test(run: Run, test: Any) -> AlignedGraph:
 
 
 def _negatives(run: Run, given: Any) -> AlignedGraph:
-    """Read triples in train's ids, some of which have the weight 0."""
+    """Read the triples of weight 0, in train's ids."""
     aligned = read(given).align(run.splits.train)
-    if not (aligned.graph.weight == 0).any():
-        raise FocuseError(f"{aligned.graph.source}: no triple of weight 0 with names that train has; give negatives")
-    return aligned
-
-
-def _zero_weight(graph: Graph) -> Graph:
-    return graph.select(graph.weight == 0)
+    graph = aligned.graph.select(aligned.graph.weight == 0)
+    if not len(graph):
+        raise FocuseError(f"{graph.source}: no triple of weight 0 with names that train has; give negatives")
+    return replace(aligned, graph=graph)
 
 
 def _evaluate(
@@ -516,7 +513,7 @@ def _evaluate(
     false = held = None
     if not train.lower_is_better and in_unit_range(train.weight) and in_unit_range(test.weight):
         known = np.concatenate([predictor.known_keys(), test.keys])
-        false = corrupt_graph(test, known, 0) if negatives is None else _zero_weight(negatives.graph)
+        false = corrupt_graph(test, known, 0) if negatives is None else negatives.graph
         held = WeightTest(valid, corrupt_graph(valid, predictor.fitting_keys(), 1)) if len(valid) else None
     else:
         notes.append("protocols with negatives are skipped: they need weights in [0, 1]")
@@ -548,11 +545,9 @@ Lookup = Callable[[str, AnyIds, AnyIds, AnyIds], FloatArray]
 
 def _precompute(estimator: Estimator, graphs: Sequence[Graph]) -> Lookup:
     """Estimate every distinct triple once, and return a function from the name of an estimate and ids [n] to [n]."""
-    head, relation, tail = (
-        np.concatenate([getattr(graph, name) for graph in graphs]) for name in ("head", "relation", "tail")
-    )
-    keys, first = np.unique(estimator.train.keys_of(head, relation, tail), return_index=True)
-    found = estimator(head[first], relation[first], tail[first])
+    every = concatenate(graphs)
+    keys, first = np.unique(every.keys, return_index=True)
+    found = estimator(every.head[first], every.relation[first], every.tail[first])
 
     def lookup(name: str, *ids: AnyIds) -> FloatArray:
         return lookup_sorted(keys, getattr(found, name), estimator.train.keys_of(*ids), np.nan)
@@ -627,7 +622,7 @@ def evaluate_probabilities(run: Run, test: Any = None, *, negatives: Any = None,
     aligned, predictor = _test(run, test), weight_predictor(run, full=True)
     positives = aligned.graph
     given = None if negatives is None else _negatives(run, negatives)
-    false = corrupt_graph(positives, predictor.known_keys(), seed) if given is None else _zero_weight(given.graph)
+    false = corrupt_graph(positives, predictor.known_keys(), seed) if given is None else given.graph
     if predictor.probability is None:
         raise FocuseError(NO_VALIDATION)
     rate = len(positives) / (len(positives) + len(false))
