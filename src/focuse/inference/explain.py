@@ -249,7 +249,9 @@ def cosine_similarities(scorer: TableScorer, entity: int) -> Floats:
     return np.asarray(found, np.float64)
 
 
-def comparable_triples(graph: Graph, scorer: TableScorer, ids: Ids, top: int) -> list[ResultTable]:
+def comparable_triples(
+    graph: Graph, scorer: TableScorer, ids: Ids, top: int
+) -> tuple[ResultTable, ResultTable, ResultTable]:
     """Return other triples of the same relation: the most similar ones, and the strongest with the same head or tail.
 
     The similarity is the cosine similarity of the ends that differ, the mean of both ends for the most similar ones.
@@ -260,17 +262,15 @@ def comparable_triples(graph: Graph, scorer: TableScorer, ids: Ids, top: int) ->
     by_head, by_tail = cosine_similarities(scorer, ids[0])[head], cosine_similarities(scorer, ids[2])[tail]
     mean, keys = (by_head + by_tail) / 2, graph.keys_of(head, graph.relation[rows], tail)
     strongest_first = graph.weight[rows] if graph.lower_is_better else -graph.weight[rows]
-    tables = []
-    for order, similarity, wanted in (
-        (-mean, mean, np.ones(len(rows), bool)),
-        (strongest_first, by_tail, head == ids[0]),
-        (strongest_first, by_head, tail == ids[2]),
-    ):
-        found = np.flatnonzero(wanted)
-        found = found[np.argsort(order[found], kind="stable")]
-        found = found[np.sort(np.unique(keys[found], return_index=True)[1])[:top]]  # a repeated triple once
-        tables.append(ResultTable({**_triple_columns(graph, rows[found]), "similarity": similarity[found]}))
-    return tables
+
+    def first(order: Floats, similarity: Floats, places: Rows) -> ResultTable:
+        places = places[np.argsort(order[places], kind="stable")]
+        places = places[np.sort(np.unique(keys[places], return_index=True)[1])[:top]]  # a repeated triple once
+        return ResultTable({**_triple_columns(graph, rows[places]), "similarity": similarity[places]})
+
+    same_head, same_tail = np.flatnonzero(head == ids[0]), np.flatnonzero(tail == ids[2])
+    similar = first(-mean, mean, np.arange(len(rows)))
+    return similar, first(strongest_first, by_tail, same_head), first(strongest_first, by_head, same_tail)
 
 
 # ---- rules -----------------------------------------------------------------------------------------------------------

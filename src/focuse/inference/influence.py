@@ -188,26 +188,24 @@ class LocalLoss:
             objective = objective.for_model(self.model)
         triples = TripleEmbeddings(head, self.relation, tail, self.inverse)
         total = head.new_zeros(len(head))
-        for group in score_with_negatives(self.model, triples, self.groups, self._candidates, len(self.entity)):
+
+        def candidates(ids: Tensor | None) -> Tensor:
+            return self.entity if ids is None else self.entity[ids]
+
+        for group in score_with_negatives(self.model, triples, self.groups, candidates, len(self.entity)):
             negative = group.negative + self.trained.shift
             for weight, beta in self.snapshots:
                 part = objective(group.positive, negative, weight, group.mask, beta)
                 total = total + part / len(self.snapshots)
         return add_auxiliary_loss(self.model, triples, total)
 
-    def _candidates(self, ids: Tensor | None) -> Tensor:
-        return self.entity if ids is None else self.entity[ids]
-
     def score(self, theta: Tensor, head: int, relation: int, tail: int) -> Tensor:
         """Return the score of one triple over θ [k, d] as a scalar with a gradient; the mean if the sides differ."""
-        slot_of = {int(entity): slot for slot, entity in enumerate(self.free.tolist())}
-        ends = []
-        for entity in (head, tail):
-            slot = torch.tensor([slot_of[entity]], device=theta.device)
-            ends.append(self.encode(theta[slot], slot))
+        slots = self._slot(torch.tensor([head, tail], device=theta.device))
+        ends = self.encode(theta[slots], slots)
         relations, offset = self.scorer.encoded_tables()["relation"], self.scorer.inverse_offset
         inverse = None if offset is None else relations[[relation + offset]]
-        return score_both_sides(self.model, ends[0], relations[[relation]], ends[1], inverse)[0]
+        return score_both_sides(self.model, ends[:1], relations[[relation]], ends[1:], inverse)[0]
 
     def regularizer_gradient(self, theta: Tensor) -> Tensor:
         """Return the gradient of an epoch's regularization of the free embeddings, [k, d]."""

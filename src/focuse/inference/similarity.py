@@ -342,8 +342,8 @@ def _overlap(edges: Any, first: Ids, second: Ids) -> tuple[Floats, Ids]:
     """Return Σ min / Σ max of the rows of pairs [n], and the number of entries that both have [n]."""
     overlaps, counts = [np.empty(0)], [np.empty(0, np.int64)]
     total = np.asarray(edges.sum(1)).ravel()
-    for start in range(0, len(first), PAIRS_AT_ONCE):
-        one, other = first[start : start + PAIRS_AT_ONCE], second[start : start + PAIRS_AT_ONCE]
+    for rows in chunks(len(first), PAIRS_AT_ONCE):
+        one, other = first[rows], second[rows]
         common = edges[one].minimum(edges[other])
         smaller = np.asarray(common.sum(1)).ravel()
         larger = total[one] + total[other] - smaller

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from focuse.evaluation.metrics import FloatArray, Keys
 from focuse.inference.calibration import Conformal, measure_errors
 from focuse.objective.negatives import corrupt_graph
 from focuse.random_streams import RandomStream
+from focuse.system import chunks
 
 # ---- boosted trees ------------------------------------------------------------------------------------------------
 
@@ -348,8 +349,7 @@ class GraphFeatures:
     def _common_neighbors(self, h: Keys, t: Keys) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the number of common neighbors, their rarity (Adamic and Adar), and the weight of their edges."""
         parts: list[tuple[Any, Any, Any]] = [(np.empty(0), np.empty(0), np.empty(0))]
-        for start in range(0, len(h), PAIRS_AT_ONCE):
-            rows = slice(start, start + PAIRS_AT_ONCE)
+        for rows in chunks(len(h), PAIRS_AT_ONCE):
             both = self.neighbors[h[rows]].multiply(self.neighbors[t[rows]])
             shared = (both > 0).astype(np.float64)
             count = np.asarray(shared.sum(1)).ravel()
@@ -399,8 +399,7 @@ TREE_FEATURES = {
 NOT_USEFUL = "graph features do not improve the weights of held-out rows; simple estimates are used"
 
 
-@dataclass(frozen=True, eq=False)
-class Estimates:
+class Estimates(NamedTuple):
     """Estimated weights [n] of n triples: mean and median if each triple is true, and the `scale` of the error.
 
     `with_negatives` and `with_negatives_median` are mean and median for triples that may be false, with weight 0;
@@ -437,16 +436,12 @@ class Estimator:
         return relation_means(self.train)
 
     def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Estimates:
-        starts = range(0, max(len(head), 1), TRIPLES_AT_ONCE)
-        parts = [
-            self._estimate(*(ids[start : start + TRIPLES_AT_ONCE] for ids in (head, relation, tail)))
-            for start in starts
+        blocks = [
+            self._estimate(head[rows], relation[rows], tail[rows])
+            for rows in chunks(max(len(head), 1), TRIPLES_AT_ONCE)
         ]
-        columns = {part.name: [getattr(block, part.name) for block in parts] for part in fields(Estimates)}
-        joined: dict[str, Any] = {
-            name: None if part[0] is None else np.concatenate(part) for name, part in columns.items()
-        }
-        return Estimates(**joined)
+        columns: list[Any] = [None if part[0] is None else np.concatenate(part) for part in zip(*blocks, strict=True)]
+        return Estimates(*columns)
 
     def _estimate(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Estimates:
         if "given_true" not in self.trees or not len(head):

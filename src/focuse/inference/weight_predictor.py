@@ -65,7 +65,7 @@ from focuse.models.base import confidence as model_confidence
 from focuse.objective.negatives import corrupt_graph
 from focuse.option_strings import choose
 from focuse.results import ResultTable
-from focuse.system import free_memory
+from focuse.system import chunks, free_memory
 from focuse.training.preparation import read_test_graph
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ class WeightPredictor:
     def score(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
         """Return the scores of triples, ids [n] -> [n]."""
         parts = [np.empty(0)]
-        for start in range(0, len(head), TRIPLES_AT_ONCE):
-            columns = (ids[start : start + TRIPLES_AT_ONCE].astype(np.int64) for ids in (head, relation, tail))
+        for rows in chunks(len(head), TRIPLES_AT_ONCE):
+            columns = (ids[rows].astype(np.int64) for ids in (head, relation, tail))
             ids = (torch.from_numpy(column).to(self.scorer.device) for column in columns)
             parts.append(self.scorer.score(*ids).double().cpu().numpy())
         return np.concatenate(parts)
