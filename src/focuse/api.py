@@ -24,7 +24,7 @@ from focuse.evaluation.evaluate import Evaluation, evaluate
 from focuse.evaluation.weight_evaluation import ProbabilityTable, WeightEvaluation
 from focuse.inference import weight_predictor as weights
 from focuse.inference.calibration import BASE_RATE, COVERAGE, Calibration
-from focuse.inference.discover import MAX_SCORES, DiscoveryOptions, discover
+from focuse.inference.discover import MAX_SCORES, discover
 from focuse.inference.explain import Explanation, explain
 from focuse.inference.fitted import FittedCache, fingerprint
 from focuse.inference.link_search import SAMPLE_SIZE, Names
@@ -373,8 +373,12 @@ class Run:
         --------
         >>> run.discover(relations="requires skill", top=20, min_probability=0.9)  # doctest: +SKIP
         """
-        options = DiscoveryOptions(
-            top=top,
+        return discover(
+            self,
+            heads,
+            relations,
+            tails,
+            top,
             min_probability=min_probability,
             max_per_head=max_per_head,
             any_type=any_type,
@@ -384,8 +388,8 @@ class Run:
             rerank=rerank,
             max_scores=max_scores,
             base_rate=base_rate,
+            progress=progress,
         )
-        return discover(self, heads, relations, tails, options, progress)
 
     def similar(
         self, entity: str | Sequence[str], top: int = 10, *, candidates: Names = None, mean: bool = False

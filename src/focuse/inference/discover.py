@@ -7,7 +7,7 @@ relation by score only (`rerank`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,62 +43,67 @@ PREDICTED = ("score", "probability", "weight_mean", "weight_median", "weight_low
 PRINTED = ("rank", "head", "relation", "tail", "score", "probability", "weight_mean", "weight_low", "weight_high")
 
 
-@dataclass(frozen=True)
-class DiscoveryOptions:
-    """The options of `Run.discover`."""
-
-    top: int = 100
-    min_probability: float = 0.0
-    max_per_head: int | None = None
-    any_type: bool = False
-    strategy: str = "exhaustive"
-    sample_size: int = SAMPLE_SIZE
-    seed: int = 0
-    rerank: int | None = None
-    max_scores: float = MAX_SCORES
-    base_rate: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("top", "max_per_head", "rerank"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
-        if not 0 <= self.min_probability <= 1:
-            raise FocuseError(f"min_probability {self.min_probability!r}: give a number in [0, 1]")
-
-    def links_per_relation(self, relations: int) -> int:
-        """Return how many links of each relation the search keeps."""
-        return self.rerank or max(self.top, min(max(RERANK, 2 * self.top), MAX_RERANK // max(relations, 1)))
-
-
 def discover(
-    run: Run, heads: Names, relations: Names, tails: Names, options: DiscoveryOptions, progress: bool = False
+    run: Run,
+    heads: Names = None,
+    relations: Names = None,
+    tails: Names = None,
+    top: int = 100,
+    *,
+    min_probability: float = 0.0,
+    max_per_head: int | None = None,
+    any_type: bool = False,
+    strategy: str = "exhaustive",
+    sample_size: int = SAMPLE_SIZE,
+    seed: int = 0,
+    rerank: int | None = None,
+    max_scores: float = MAX_SCORES,
+    base_rate: float | None = None,
+    progress: bool = False,
 ) -> ResultTable:
     """Return the most probable missing links; see `Run.discover`."""
-    space = _candidate_space(run, heads, relations, tails, options)
+    for name, count in (("top", top), ("max_per_head", max_per_head), ("rerank", rerank)):
+        if count is not None:
+            check_count(name, count)
+    if not 0 <= min_probability <= 1:
+        raise FocuseError(f"min_probability {min_probability!r}: give a number in [0, 1]")
+    train = run.splits.train
+    wanted = find_names(relations, train.relations, "relation")
+    space = CandidateSpace(
+        train,
+        np.arange(len(train.relations)) if wanted is None else wanted,
+        find_names(heads, train.entities, "entity"),
+        find_names(tails, train.entities, "entity"),
+        any_type,
+        strategy,
+        sample_size,
+        seed,
+        run.fitted.entities_by_relation,
+    )
     cost = space.num_pairs * (EXPENSIVE if run.scorer.expensive_to_rank else 1)
-    if cost > options.max_scores:
+    if cost > max_scores:
         raise FocuseError(
-            f"discover: {space.num_pairs:,} links to score, {cost / options.max_scores:,.1f} times the limit; name "
-            "relations, heads or tails, choose --strategy popular or sampled, or raise the limit "
-            f"(--max-scores {cost:.0e})"
+            f"discover: {space.num_pairs:,} links to score, {cost / max_scores:,.1f} times the limit; name relations, "
+            f"heads or tails, choose --strategy popular or sampled, or raise the limit (--max-scores {cost:.0e})"
         )
-    predictor = discovery_predictor(run, options.any_type, options.base_rate)
-    if options.min_probability > 0 and predictor.probability is None:
+    predictor = discovery_predictor(run, any_type, base_rate)
+    if min_probability > 0 and predictor.probability is None:
         raise FocuseError("min_probability: the run has no probabilities; train it with validation (--valid-fraction)")
-    spare = None if options.max_per_head is None else SPARE_PER_HEAD * options.max_per_head
-    size = options.links_per_relation(len(space.relations))
+    spare = None if max_per_head is None else SPARE_PER_HEAD * max_per_head
+    size = rerank or max(top, min(max(RERANK, 2 * top), MAX_RERANK // max(len(space.relations), 1)))
     with track_progress("Scoring links", space.num_pairs, progress) as tracked:
         found = search_all(run.scorer, space, _known_triples(run), size, tracked, spare)
-    order, ordered_by = _order(space.train, found, predictor, options)
+    order, ordered_by = _order(train, found, predictor, min_probability, max_per_head)
+    order = order[:top]
     ids = found.head[order], found.relation[order], found.tail[order]
     predicted: dict[str, Any] = dict.fromkeys(PREDICTED, np.empty(0))
     if len(order):
         predicted |= {"score": predictor.score(*ids), **predictor.predict_unseen(*ids)}
-    columns = {"rank": np.arange(1, len(order) + 1), **triple_columns(space.train, *ids), **predicted}
-    notes = _notes(ordered_by, options.base_rate is not None, not found.scored and not tracked.stopped)
+    columns = {"rank": np.arange(1, len(order) + 1), **triple_columns(train, *ids), **predicted}
+    notes = _notes(ordered_by, base_rate is not None, not found.scored and not tracked.stopped)
     if tracked.stopped:
         notes.append(f"stopped after {tracked.fraction:.0%} of the links: these are the best of those")
-    info = {"ordered_by": ordered_by, "strategy": space.strategy, "scored": found.scored}
+    info = {"ordered_by": ordered_by, "strategy": strategy, "scored": found.scored}
     info |= {"reranked": len(found.head), "stopped": tracked.stopped}
     return ResultTable(columns, notes=notes, info=info, printed=PRINTED, empty="no missing links found")
 
@@ -113,25 +118,9 @@ def _known_triples(run: Run) -> TripleIndex:
     return run.fitted.known_triples
 
 
-def _candidate_space(
-    run: Run, heads: Names, relations: Names, tails: Names, options: DiscoveryOptions
-) -> CandidateSpace:
-    train = run.splits.train
-    found = find_names(relations, train.relations, "relation")
-    return CandidateSpace(
-        train,
-        np.arange(len(train.relations)) if found is None else found,
-        find_names(heads, train.entities, "entity"),
-        find_names(tails, train.entities, "entity"),
-        options.any_type,
-        options.strategy,
-        options.sample_size,
-        options.seed,
-        run.fitted.entities_by_relation,
-    )
-
-
-def _order(graph: Graph, found: FoundLinks, predictor: WeightPredictor, options: DiscoveryOptions) -> tuple[Ids, str]:
+def _order(
+    graph: Graph, found: FoundLinks, predictor: WeightPredictor, min_probability: float, max_per_head: int | None
+) -> tuple[Ids, str]:
     """Return the rows of the best links, best first, and the name of what orders them."""
     ids: tuple[Any, Any, Any] = found.head, found.relation, found.tail
     score, probability = predictor.score(*ids), predictor.probability
@@ -149,14 +138,14 @@ def _order(graph: Graph, found: FoundLinks, predictor: WeightPredictor, options:
         value[by_relation] = np.searchsorted(relation, relation) - np.arange(len(relation))
     order = np.lexsort((graph.keys_of(*ids), -tie_breaker, -value))
     if ordered_by == "probability":
-        order = order[value[order] >= options.min_probability]
-    if options.max_per_head is not None:
+        order = order[value[order] >= min_probability]
+    if max_per_head is not None:
         by_head = np.argsort(found.head[order], kind="stable")
         heads = found.head[order][by_head]
         place = np.empty(len(order), np.int64)  # among the links of the same head, best first
         place[by_head] = np.arange(len(heads)) - np.searchsorted(heads, heads)
-        order = order[place < options.max_per_head]
-    return order[: options.top], ordered_by
+        order = order[place < max_per_head]
+    return order, ordered_by
 
 
 def _notes(ordered_by: str, given_base_rate: bool, nothing_scored: bool) -> list[str]:

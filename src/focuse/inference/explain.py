@@ -88,11 +88,6 @@ class Explanation:
         return self.prediction.head, self.prediction.relation, self.prediction.tail
 
     @property
-    def is_predicted(self) -> bool:
-        """Whether the tail ranks among the best tenth of all entities."""
-        return bool(self.prediction.rank <= max(1, PREDICTED_FRACTION * self.entities))
-
-    @property
     def tables(self) -> dict[str, ResultTable]:
         """The tables that have rows, by their headings."""
         tables = {
@@ -131,7 +126,8 @@ class Explanation:
         return f"{printable(' '.join(self.triple))}: {', '.join(parts)}."
 
     def _support_text(self) -> str:
-        start = "" if self.is_predicted else "The model does not predict it: it ranks below the best tenth. "
+        is_predicted = self.prediction.rank <= max(1, PREDICTED_FRACTION * self.entities)
+        start = "" if is_predicted else "The model does not predict it: it ranks below the best tenth. "
         if not self.supporting:
             return f"{start}No training triple at its head or tail supports it."
         strongest = "; ".join(_weighted_name(row) for row in self.supporting[:3])

@@ -13,12 +13,13 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from focuse.data.graph import Graph, Side
+from focuse.data.graph import Graph
 from focuse.data.weights import WeightScaler
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError
 from focuse.inference.calibration import plain_probability
 from focuse.inference.link_search import Ids, Names, TopLinks, check_count, find_names, top_scores
+from focuse.inference.predict import MISSING, BatchPredictor
 from focuse.results import ResultTable
 from focuse.system import chunks
 
@@ -88,42 +89,44 @@ def analogies(run: Run, a: str, b: str, c: str, top: int, new_only: bool) -> Res
     """Complete the analogy: a is to b as c is to what? See `Run.analogies`."""
     check_count("top", top)
     graph = run.splits.train
-    for name in (a, b, c):
-        graph.entities.id(name, "entity")
-    links, answers = _links(run, a, b), []
+    a_id, b_id, c_id = (graph.entities.id(name, "entity") for name in (a, b, c))
+    links, answers = _links(run, a_id, b_id), []
     for link in links:
-        side: Side = "tail" if link["direction"] == "forward" else "head"
-        seen = np.unique(getattr(graph, side)[graph.relation == graph.relations.id(link["relation"])])
-        asked = {"relation": link["relation"], "head" if side == "tail" else "tail": c}
-        candidates = graph.entities.take(seen).to_pylist()  # only entities that train has on that side
-        for row in run.predict(**asked, top=ANSWERS_PER_RELATION, candidates=candidates):
+        relation, forward = graph.relations.id(link["relation"]), link["direction"] == "forward"
+        side = "tail" if forward else "head"
+        seen = np.unique(getattr(graph, side)[graph.relation == relation]).astype(np.int64)  # train has them there
+        asked = (c_id, relation, MISSING) if forward else (MISSING, relation, c_id)
+        for row in _complete(run, asked, ANSWERS_PER_RELATION, seen):
             answer = {"entity": getattr(row, side), "probability": row.probability, "known": row.known}
             answers.append(link | answer | {"strength": link["strength"] * _strength(row)})
-    answers.sort(key=lambda row: (-row["strength"], graph.entities.id(row["entity"])))
-    strongest: dict[str, dict[str, Any]] = {}  # the strongest link to each entity
-    for row in answers:
-        if row["entity"] not in (a, c):
-            strongest.setdefault(row["entity"], row)
-    rows = [{"rank": rank, **row} for rank, row in enumerate(strongest.values(), 1) if not (new_only and row["known"])]
+    ids = graph.entities.ids([row["entity"] for row in answers])
+    order = np.lexsort((ids, [-row["strength"] for row in answers]))
+    order = order[np.sort(np.unique(ids[order], return_index=True)[1])]  # the strongest link to each entity
+    ranked = enumerate((answers[row] for row in order if ids[row] not in (a_id, c_id)), 1)
+    rows = [{"rank": rank, **row} for rank, row in ranked if not (new_only and row["known"])][:top]
     note = f"relations from {a} to {b} that were followed: {', '.join(link['relation'] for link in links)}"
-    columns = {name: [row[name] for row in rows[:top]] for name in ANSWER_COLUMNS}
+    columns = {name: [row[name] for row in rows] for name in ANSWER_COLUMNS}
     return ResultTable(columns, notes=[note], info={"links": ResultTable(pa.Table.from_pylist(links))})
 
 
-def _links(run: Run, a: str, b: str) -> list[dict[str, Any]]:
+def _complete(run: Run, asked: tuple[int, int, int], top: int, candidates: Ids | None = None) -> ResultTable:
+    """Return the best completions of a triple of ids, one of which is MISSING."""
+    graphs = [run.splits.train, run.splits.valid, run.splits.test]
+    predictor = BatchPredictor(run.scorer, graphs, top, candidates=candidates)
+    return predictor.predict(np.array(asked)[:, None], run.weight_predictor(full=True))
+
+
+def _links(run: Run, a: int, b: int) -> list[dict[str, Any]]:
     """Return the strongest links between A and B: relation, direction, strength (1 if known), and whether known."""
     graph, found = run.splits.train, []
     for direction, head, tail in (("forward", a, b), ("backward", b, a)):
-        as_head, as_tail = (
-            set(graph.relation[ids == graph.entities.id(name)].tolist())
-            for name, ids in ((head, graph.head), (tail, graph.tail))
-        )
-        rows = run.predict(head=head, tail=tail, top=len(graph.relations))
+        seen = (set(graph.relation[graph.head == head].tolist()), set(graph.relation[graph.tail == tail].tolist()))
+        rows = _complete(run, (head, MISSING, tail), len(graph.relations))
         for relation, row in sorted((graph.relations.id(row.relation), row) for row in rows):
             link = {"relation": row.relation, "direction": direction}
             link |= {"strength": 1.0 if row.known else _strength(row), "known": row.known}
             # A relation that never has these entities on its sides is unlikely, whatever the model predicts.
-            found.append(((relation in as_head) + (relation in as_tail), link))
+            found.append((sum(relation in side for side in seen), link))
     most = max(sides for sides, _ in found)
     found.sort(key=lambda one: (not one[1]["known"], -one[0], -one[1]["strength"]))
     best = [link for sides, link in found[:MAX_LINKS] if link["known"] or sides == most]
