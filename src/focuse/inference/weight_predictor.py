@@ -489,12 +489,15 @@ def _test(run: Run, test: Any) -> AlignedGraph:
 
 
 def _negatives(run: Run, given: Any) -> AlignedGraph:
-    """Read the triples of weight 0, in train's ids."""
+    """Read triples in train's ids, some of which have the weight 0."""
     aligned = read(given).align(run.splits.train)
-    graph = aligned.graph.select(aligned.graph.weight == 0)
-    if not len(graph):
-        raise FocuseError(f"{graph.source}: no triple of weight 0 with names that train has; give negatives")
-    return replace(aligned, graph=graph)
+    if not (aligned.graph.weight == 0).any():
+        raise FocuseError(f"{aligned.graph.source}: no triple of weight 0 with names that train has; give negatives")
+    return aligned
+
+
+def _zero_weight(graph: Graph) -> Graph:
+    return graph.select(graph.weight == 0)
 
 
 def _evaluate(
@@ -513,7 +516,7 @@ def _evaluate(
     false = held = None
     if not train.lower_is_better and in_unit_range(train.weight) and in_unit_range(test.weight):
         known = np.concatenate([predictor.known_keys(), test.keys])
-        false = corrupt_graph(test, known, 0) if negatives is None else negatives.graph
+        false = corrupt_graph(test, known, 0) if negatives is None else _zero_weight(negatives.graph)
         held = WeightTest(valid, corrupt_graph(valid, predictor.fitting_keys(), 1)) if len(valid) else None
     else:
         notes.append("protocols with negatives are skipped: they need weights in [0, 1]")
@@ -622,7 +625,7 @@ def evaluate_probabilities(run: Run, test: Any = None, *, negatives: Any = None,
     aligned, predictor = _test(run, test), weight_predictor(run, full=True)
     positives = aligned.graph
     given = None if negatives is None else _negatives(run, negatives)
-    false = corrupt_graph(positives, predictor.known_keys(), seed) if given is None else given.graph
+    false = corrupt_graph(positives, predictor.known_keys(), seed) if given is None else _zero_weight(given.graph)
     if predictor.probability is None:
         raise FocuseError(NO_VALIDATION)
     rate = len(positives) / (len(positives) + len(false))
