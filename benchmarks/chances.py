@@ -15,8 +15,8 @@ import numpy as np
 import smoke
 
 import focuse
-from focuse.inference.candidates import CandidateSpace
 from focuse.inference.discover import discovery_predictor
+from focuse.inference.link_search import CandidateSpace
 
 MOST = 40_000
 BINS = (0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.01)

@@ -28,8 +28,7 @@ import focuse
 from focuse.data.graph import Graph
 from focuse.data.triple_index import build_triple_index
 from focuse.engines.scorer import TableScorer, make_scorer
-from focuse.inference.candidates import CandidateSpace
-from focuse.inference.exhaustive_search import CPU_BLOCK_SCORES, GPU_BLOCK_SCORES, search_all
+from focuse.inference.link_search import CPU_BLOCK_SCORES, GPU_BLOCK_SCORES, CandidateSpace, search_all
 from focuse.models.registry import make_model
 from focuse.training.callbacks import track_progress
 

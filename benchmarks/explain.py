@@ -28,8 +28,7 @@ from focuse.data.datasets import careers
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.scorer import TableScorer
 from focuse.inference.explain import cosine_similarities
-from focuse.inference.influence import Influence
-from focuse.inference.local_loss import TrainedObjective
+from focuse.inference.influence import Influence, TrainedObjective
 from focuse.objective.randomness import EpochOrder
 from focuse.training.callbacks import SilentReporter
 from focuse.training.problem import TrainingProblem

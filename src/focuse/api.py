@@ -23,14 +23,12 @@ from focuse.evaluation.evaluate import Evaluation, evaluate
 from focuse.evaluation.weight_evaluation import ProbabilityTable, WeightEvaluation
 from focuse.inference import weight_predictor as weights
 from focuse.inference.calibration import BASE_RATE, COVERAGE, Calibration
-from focuse.inference.candidates import SAMPLE_SIZE, Names
-from focuse.inference.clusters import find_clusters
-from focuse.inference.discover import MAX_SCORES, DiscoveryOptions, discover
-from focuse.inference.duplicates import find_duplicates
+from focuse.inference.discover import MAX_SCORES, discover
 from focuse.inference.explain import Explanation, explain
 from focuse.inference.fitted import FittedCache, fingerprint
+from focuse.inference.link_search import SAMPLE_SIZE, Names
 from focuse.inference.predict import predict, predict_batch
-from focuse.inference.similarity import analogies, similar
+from focuse.inference.similarity import analogies, find_clusters, find_duplicates, similar
 from focuse.integrations.export import export, to_pyg
 from focuse.integrations.trackers import make_trackers, stored_trackers
 from focuse.models.checks import check_scores
@@ -290,11 +288,7 @@ class Run:
         top: int = 100,
         *,
         min_probability: float = 0.0,
-        max_per_relation: int | None = None,
         max_per_head: int | None = None,
-        types: Any = None,
-        head_types: Names = None,
-        tail_types: Names = None,
         any_type: bool = False,
         strategy: str = "exhaustive",
         sample_size: int = SAMPLE_SIZE,
@@ -302,7 +296,6 @@ class Run:
         rerank: int | None = None,
         max_scores: float = MAX_SCORES,
         base_rate: float | None = None,
-        weight_column: str | None = None,
         progress: bool = False,
     ) -> ResultTable:
         """Find the most probable links that the graph lacks.
@@ -314,24 +307,23 @@ class Run:
         ----------
         heads, relations, tails
             Names to search, by default all.
-        top, min_probability, max_per_relation, max_per_head
-            How many links to return, their lowest probability, and the largest numbers per relation and per head.
-        types
-            The types of entities: a mapping, a file of lines (entity, tab, type), or by default the text before ':'.
-        head_types, tail_types
-            Search only entities of these types.
+        top
+            How many links to return.
+        min_probability
+            Leave out links with a lower probability.
+        max_per_head
+            The largest number of links per head.
         any_type
             By default, an entity is searched only on the sides of relations where train has it. If True, everywhere.
         strategy
-            'exhaustive' scores all links; 'neighborhood' those at most two steps apart in train; 'popular', 'rare' and
-            'sampled' those between `sample_size` entities per relation and side (`seed` is that of 'sampled').
-        rerank, max_scores
-            How many of the best links per relation by score are compared by probability, by default 2,000; refuse to
-            score more links than the latter.
+            'exhaustive' scores all links; 'popular' and 'sampled' those between `sample_size` entities per relation
+            and side: those with the most edges, or random ones (with this `seed`).
+        rerank
+            How many of the best links per relation by score are compared by probability, by default 2,000.
+        max_scores
+            Refuse to score more links.
         base_rate
             The fraction of true links among those searched, by default estimated per relation.
-        weight_column
-            One of the run's weight columns, whose weights are predicted.
         progress
             Whether to show the progress on stderr; Ctrl-C then returns the best links so far.
 
@@ -344,25 +336,28 @@ class Run:
 
         >>> run.discover(relations="requires skill", top=20, min_probability=0.9)  # doctest: +SKIP
         """
-        options = DiscoveryOptions(
-            top=top, min_probability=min_probability, max_per_relation=max_per_relation, max_per_head=max_per_head,
-            types=types, head_types=head_types, tail_types=tail_types, any_type=any_type, strategy=strategy,
-            sample_size=sample_size, seed=seed, rerank=rerank, max_scores=max_scores, base_rate=base_rate,
-            weight_column=weight_column,
-        )  # fmt: skip
-        return discover(self, heads, relations, tails, options, progress)
+        return discover(
+            self,
+            heads,
+            relations,
+            tails,
+            top,
+            min_probability=min_probability,
+            max_per_head=max_per_head,
+            any_type=any_type,
+            strategy=strategy,
+            sample_size=sample_size,
+            seed=seed,
+            rerank=rerank,
+            max_scores=max_scores,
+            base_rate=base_rate,
+            progress=progress,
+        )
 
     def similar(
-        self,
-        entity: str | Sequence[str],
-        top: int = 10,
-        *,
-        candidates: Names = None,
-        metric: str = "cosine",
-        mean: bool = False,
-        pairwise: bool = False,
+        self, entity: str | Sequence[str], top: int = 10, *, candidates: Names = None, mean: bool = False
     ) -> ResultTable:
-        """Find the entities with the most similar embeddings: rows of `entity`, `rank`, `neighbor`, `similarity`.
+        """Find the entities whose embeddings have the largest cosine similarity.
 
         Parameters
         ----------
@@ -370,44 +365,38 @@ class Run:
             One or several entities, and how many neighbors of each to return.
         candidates
             Entities that may be neighbors, by default all.
-        metric
-            'cosine', or 'euclidean' (minus the distance).
-        mean, pairwise
-            Whether to return neighbors of the mean of the entities, or to compare the entities with each other only.
-        """
-        return similar(self, entity, top, candidates, metric, mean, pairwise)
-
-    def clusters(
-        self, n_clusters: int | None = None, *, method: str = "kmeans", min_cluster_size: int = 5, seed: int = 0
-    ) -> ResultTable:
-        """Cluster the entities by their embeddings.
-
-        Parameters
-        ----------
-        n_clusters
-            The number of clusters of k-means; by default the one of 2, 3, 5, 8, 12, 20, 30 and 50 with the best
-            silhouette.
-        method
-            'kmeans', with a random `seed`, or 'hdbscan', which finds the number of clusters of at least
-            `min_cluster_size` entities itself and leaves some entities out.
+        mean
+            Whether to return the neighbors of the mean of the entities instead of those of each.
 
         Returns
         -------
         ResultTable
-            One row per entity: `entity`, `cluster` (1 is the largest; missing if it is in none) and its `similarity`
-            to the centroid, by cluster, the most central entities first. `summary` is a table with one row per
-            cluster: its size, its cohesion (the mean similarity), central entities, and relations and neighbors that
-            are typical of it. `silhouette` measures how well the clusters are separated (from −1 to 1).
+            One row per neighbor: `entity`, `rank`, `neighbor`, `similarity`.
         """
-        return find_clusters(self.scorer, self.splits.train, n_clusters, method, min_cluster_size, seed)
+        return similar(self, entity, top, candidates, mean)
+
+    def clusters(self, n_clusters: int | None = None, *, seed: int = 0) -> ResultTable:
+        """Cluster the entities by their embeddings, with k-means.
+
+        Parameters
+        ----------
+        n_clusters
+            The number of clusters; by default the one of 2, 3, 5, 8, 12, 20, 30 and 50 with the best silhouette.
+        seed
+            The random seed.
+
+        Returns
+        -------
+        ResultTable
+            One row per entity: `entity`, `cluster` (1 is the largest) and its `similarity` to the centroid, by cluster,
+            the most central entities first. `summary` is a table with one row per cluster: its size, its cohesion (the
+            mean similarity), central entities, and relations and neighbors that are typical of it. `silhouette`
+            measures how well the clusters are separated (from −1 to 1).
+        """
+        return find_clusters(self.scorer, self.splits.train, n_clusters, seed)
 
     def duplicates(
-        self,
-        min_similarity: float | None = None,
-        min_overlap: float | None = None,
-        top: int = 100,
-        *,
-        compare_names: bool = False,
+        self, min_similarity: float | None = None, min_overlap: float | None = None, top: int = 100
     ) -> ResultTable:
         """Find pairs of entities that may be the same: with nearly equal embeddings and nearly the same edges.
 
@@ -416,39 +405,34 @@ class Run:
         min_similarity, min_overlap
             The smallest cosine of the embeddings and the smallest overlap of the edges, in [0, 1]; by default far above
             those of random pairs.
-        top, compare_names
-            The largest number of pairs, and whether to compare the names, too.
+        top
+            The largest number of pairs.
 
         Returns
         -------
         ResultTable
-            One row per pair, by similarity · overlap: `first`, `second`, `similarity`, `overlap`, `shared_edges`,
-            `name_similarity` if wanted, and `group`: pairs that share an entity are in the same group.
+            One row per pair, by similarity · overlap: `first`, `second`, `similarity`, `overlap`, `shared_edges`
+            and `group`: pairs that share an entity are in the same group.
             `min_similarity` and `min_overlap` are the thresholds.
         """
-        return find_duplicates(self.scorer, self.splits.train, min_similarity, min_overlap, top, compare_names)
+        return find_duplicates(self.scorer, self.splits.train, min_similarity, min_overlap, top)
 
-    def analogies(
-        self, a: str, b: str, c: str, top: int = 10, *, method: str = "relations", new_only: bool = False
-    ) -> ResultTable:
-        """Complete the analogy: a is to b as c is to what?
+    def analogies(self, a: str, b: str, c: str, top: int = 10, *, new_only: bool = False) -> ResultTable:
+        """Complete the analogy: a is to b as c is to what? The relations that link a to b are followed.
 
         Parameters
         ----------
-        method
-            'relations' follows the relations that link a to b, 'offset' finds the embeddings nearest to b − a + c.
         new_only
             Whether to leave out answers whose link is known.
 
         Returns
         -------
         ResultTable
-            One row per answer: `rank`, `entity` and `strength`: the probability of the link from a to b times that of
-            the link from c to the entity, or the cosine for 'offset'. With 'relations' also the `relation`, its
-            `direction`, the `probability` of the link and whether it is `known`; `links` is a table of the links from
-            a to b.
+            One row per answer: `rank`, `entity`, `strength` (the probability of the link from a to b times that of the
+            link from c to the entity), the `relation`, its `direction`, the `probability` of the link and whether it is
+            `known`; `links` is a table of the links from a to b.
         """
-        return analogies(self, a, b, c, top, method, new_only)
+        return analogies(self, a, b, c, top, new_only)
 
     @property
     def path(self) -> Path:
@@ -461,8 +445,8 @@ class Run:
         """Explain the score of a triple, known or not: triples that support or oppose it, similar ones, and rules.
 
         `top` is the number of triples and rules of each kind. `rules` is a file of rules or parsed rules; by default
-        they are mined from the training graph, once per run. `print` shows the explanation as text, and its `to_dict()`
-        and `write("why.html")` give it as data and as a page.
+        they are mined from the training graph, once per run. `print` shows the explanation as text, `to_dict()` gives
+        it as data, and `focuse.report.page.write_explanation` writes it as a page.
         """
         return explain(self, head, relation, tail, top, rules=rules)
 
@@ -497,7 +481,7 @@ class Run:
         RunFolder.create(Path(folder), self.settings, self.splits, self.normalizer, fill=self._fill).unlock()
         if self.folder is None:
             self.folder, self.tables_checksum = Path(folder), fingerprint(Path(folder))
-            weights.store_fitted(self)
+            self.fitted.store(self.folder, self.tables_checksum)
 
     def _fill(self, store: RunFolder) -> None:
         """Write everything but the metadata to a folder that is not published yet."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -145,12 +145,6 @@ class ResultTable(TableExport, Sequence[Any]):
     def _row(self) -> Callable[..., Any]:
         return namedtuple("Row", self.columns, rename=True)
 
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> Self: ...
-    @overload
-    def __getitem__(self, index: str) -> Any: ...
     def __getitem__(self, index: int | slice | str) -> Any:
         if isinstance(index, str):
             if index not in self.columns:

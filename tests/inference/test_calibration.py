@@ -14,8 +14,8 @@ from safetensors.numpy import load_file, save_file
 from sklearn.isotonic import IsotonicRegression
 
 from focuse.errors import FocuseError
-from focuse.inference.calibration import LAYOUT, METHODS, Calibration, Curves, fit_curves
-from focuse.inference.fitted import CALIBRATION_FILE, fingerprint, load_calibration, save_calibration
+from focuse.inference.calibration import METHODS, Calibration, Curves, fit_curves
+from focuse.inference.fitted import CALIBRATION_FILE, LAYOUT, fingerprint, load_calibration, save_calibration
 
 COUNTS = (60, 12, 5, 4, 0)  # rows of each relation; the last two have no curve of their own
 MEANS = np.array([0.5, 0.7, 0.3, 0.9, 0.6])
@@ -187,16 +187,6 @@ class TestFile:
             about = {"method": "isotonic", "tables": TABLES, "layout": LAYOUT}
             assert file.metadata() == {"calibration": json.dumps(about), "crc32": file.metadata()["crc32"]}
         assert {values.dtype for values in load_file(tmp_path / CALIBRATION_FILE).values()} == {np.dtype(np.float64)}
-
-    def test_file_without_a_layout_is_read_as_the_first_layout(self, tmp_path: Path) -> None:
-        save_calibration(made(), tmp_path, TABLES)
-        arrays = load_file(tmp_path / CALIBRATION_FILE)
-        save_file(
-            arrays, tmp_path / CALIBRATION_FILE, {"calibration": json.dumps({"method": "isotonic", "tables": TABLES})}
-        )
-        again = load_calibration(tmp_path, TABLES, len(MEANS))
-        assert again is not None
-        assert again.layout == 1
 
     def test_missing_file_gives_none(self, tmp_path: Path) -> None:
         assert load_calibration(tmp_path, TABLES, len(MEANS)) is None

@@ -81,11 +81,8 @@ def test_base_rate_outside_the_unit_interval_is_refused(rate: object) -> None:
         check_base_rate(rate)  # type: ignore[arg-type]
 
 
-def test_fit_needs_positives_and_negatives() -> None:
-    positives = triples(0, 10)
-    with pytest.raises(FocuseError, match="need positives and negatives"):
-        fit_probability(positives, positives.select(np.empty(0, np.int64)), noisy_score(0, 0), None)
-    made = fit_probability(positives, triples(1, 10), Scores(10, 0), None, "platt")
+def test_evidence_without_an_estimator_is_the_score() -> None:
+    made = fit_probability(triples(0, 10), triples(1, 10), Scores(10, 0), None, "platt")
     assert isinstance(made, Probability)
     assert made.line.tolist() == [1, 0, 0]
 

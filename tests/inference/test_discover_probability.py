@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import focuse
-from focuse.inference.candidates import CandidateSpace
 from focuse.inference.discover import discovery_predictor, fit_link_probability, sample_links
+from focuse.inference.link_search import CandidateSpace
 
 
 @pytest.fixture(scope="module")

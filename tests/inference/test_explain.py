@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ import pytest
 import focuse
 from focuse.errors import FocuseError
 from focuse.inference.explain import Explanation
-from focuse.inference.predict import Prediction
 from focuse.results import ResultTable
 from focuse.rules.grammar import parse_rules
 
@@ -81,9 +81,7 @@ def test_given_rules_are_used_and_checked(run: focuse.Run, tmp_path: Path) -> No
     path.write_text(f"{asked[1]}(x, y) -> r1(y, x) : 0.9\n", encoding="utf-8")
     [found] = run.explain(asked[2], "r1", asked[0], rules=path).rules
     assert (found.confidence, found.soft_confidence, found.groundings) == (0.9, None, 1)
-    [step] = found.steps
-    assert (step.head, step.relation, step.tail) == asked
-    assert found.body == step.weight
+    assert found.steps == f"{' '.join(asked)} ({found.body:.3g})"
     assert found.implied == pytest.approx(max(0.0, found.body - 0.1))
     with pytest.raises(FocuseError, match="no relation 'other'"):
         run.explain(*asked, rules=parse_rules("other(x, y) -> r0(x, y)"))
@@ -144,9 +142,11 @@ def text_of(rank: int = 3, **tables: Any) -> str:
     row = {"head": ["a"], "relation": ["r"], "tail": ["n"], "weight": [0.5]}
     shown = {name: ResultTable({**row, "change": [change]}) for name, change in tables.items()}
     nothing = ResultTable({})
-    prediction = Prediction(rank, "a", "needs", "b", 1.5, False, None, 0.4, 0.3, 0.1, 0.9, 0.7)
+    numbers = {"score": 1.5, "known": False, "weight": None, "probability": 0.7}
+    weights = {"weight_mean": 0.4, "weight_low": 0.1, "weight_high": 0.9}
+    prediction = SimpleNamespace(rank=rank, head="a", relation="needs", tail="b", **numbers, **weights)
     found = Explanation(
-        prediction, 100, shown.get("supporting", nothing), shown.get("opposing", nothing), None, *[nothing] * 3
+        prediction, 100, shown.get("supporting", nothing), shown.get("opposing", nothing), None, *[nothing] * 4
     )
     return found.summary()
 

@@ -57,28 +57,13 @@ def test_estimator_of_another_layout_is_not_loaded(tmp_path: Path, monkeypatch: 
     assert load_estimator(tmp_path, "t", "c", GRAPH, half, half) is None
 
 
-def test_first_layout_is_read_only_if_equivalent(tmp_path: Path) -> None:
-    """Its shares were of one range for all relations, and of its conformal rows it knew the range alone."""
-    save_estimator(estimator(), tmp_path, "t", "c")
-    arrays, about = fitted._read(tmp_path / ESTIMATOR_FILE, "t", lambda *parts: parts)
-    arrays.pop("conformal/truth")
-    for reach, common, known in (([0.0, 1.0], True, True), ([0.0, 1.0], False, False), ([-0.5, 1.0], True, False)):
-        fitted._write(tmp_path / ESTIMATOR_FILE, arrays, {**about, "layout": 1, "range": reach})
-        again = load_estimator(tmp_path, "t", "c", GRAPH, half, half, common_range=common)
-        assert (again is not None) == known
-        if again is not None:
-            assert not again.conformal.truth.any()  # all of them within the range
-            np.testing.assert_array_equal(again.conformal.errors, arrays["conformal/off"])
-
-
 DAMAGES = {
-    "conformal rows of unknown relations": lambda arrays, about: arrays["conformal/relation"].fill(7),
-    "conformal rows do not fit": lambda arrays, about: arrays["conformal/truth"].fill(np.nan),
-    "invalid numbers": lambda arrays, about: arrays["conformal/off"].fill(np.nan),
+    "conformal rows do not fit": lambda arrays, about: arrays["conformal/relation"].fill(7),
+    "invalid numbers": lambda arrays, about: arrays["conformal/truth"].fill(np.nan),
     "shares do not add up to 1": lambda arrays, about: arrays["mix"].fill(0.5),
     "trees do not belong together": lambda arrays, about: about.update(forests=["facts"]),
     "nodes out of range": lambda arrays, about: arrays["link/feature"].fill(FEATURES),
-    "values that are not finite": lambda arrays, about: arrays["facts/threshold"].fill(np.nan),
+    "trees with other shapes": lambda arrays, about: arrays["facts/threshold"].fill(np.nan),
     "trees with other types of numbers": lambda arrays, about: arrays.update(
         {"facts/feature": arrays["facts/feature"].astype(float)}
     ),
@@ -89,11 +74,12 @@ DAMAGES = {
 @pytest.mark.parametrize("why", DAMAGES)
 def test_inconsistent_estimator_file_is_reported(tmp_path: Path, why: str) -> None:
     save_estimator(estimator(), tmp_path, "t", "c")
-    arrays, about = fitted._read(tmp_path / ESTIMATOR_FILE, "t", lambda *parts: parts)
+    with fitted._reading(tmp_path, ESTIMATOR_FILE, "t") as found:
+        arrays, about = found
     arrays = {name: part.copy() for name, part in arrays.items()}
     DAMAGES[why](arrays, about)
     fitted._write(tmp_path / ESTIMATOR_FILE, arrays, about)
-    with pytest.raises(FocuseError, match=rf"damaged file \({re.escape(why)}"):
+    with pytest.raises(FocuseError, match=rf"damaged file: {re.escape(why)}"):
         load_estimator(tmp_path, "t", "c", GRAPH, half, half)
 
 

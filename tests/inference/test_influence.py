@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import focuse
-from focuse.inference.influence import Influence, conjugate_gradients
-from focuse.inference.local_loss import TrainedObjective
+from focuse.inference.influence import Influence, TrainedObjective, conjugate_gradients
 
 SETTINGS = {
     "dim": 8,

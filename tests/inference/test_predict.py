@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from focuse.data.graph import Graph, from_columns
-from focuse.data.splits import Splits
+from focuse.data.splits import Splits, ValidationParts
 from focuse.data.weights import fit_normalizer
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.scorer import make_scorer
@@ -40,7 +40,7 @@ def predict(
     new_only: bool = False,
     predictor: WeightPredictor | None = None,
 ) -> ResultTable:
-    query = find_query(graphs[0], (head, relation, tail), new_only)
+    query = find_query(graphs[0], (head, relation, tail))
     return BatchPredictor(scorer, graphs, top, new_only).predict(query, predictor)
 
 
@@ -224,7 +224,9 @@ def ids_of_names(graph: Graph, row: Any) -> list[np.ndarray]:
 
 def weigher_of(engine: AutogradEngine, parts: list[Graph]) -> WeightPredictor:
     splits = Splits(parts[0], parts[1], parts[2])
-    bare = WeightPredictor("distmult", engine, splits, fit_normalizer("relation", parts[0]))
+    nothing = parts[1].select(np.empty(0, np.int64))
+    held = ValidationParts(nothing, parts[1], nothing)
+    bare = WeightPredictor("distmult", engine, splits, fit_normalizer("relation", parts[0]), held)
     return replace(bare, calibration=bare.fit_calibration("isotonic", seed=2))
 
 

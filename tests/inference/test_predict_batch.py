@@ -14,7 +14,7 @@ import torch
 
 import focuse
 from focuse.errors import FocuseError
-from focuse.inference.exhaustive_search import top_scores
+from focuse.inference.link_search import top_scores
 
 Query = tuple[str | None, str | None, str | None]
 
@@ -118,19 +118,19 @@ def test_queries_are_read_from_files(plain: focuse.Run, tmp_path: Path, kind: st
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("e1\tr0\t\ne2\tr0\te9z9\n", [", line 2:", "no entity 'e9z9'"]),
-        ("head\trelation\ttail\ne1\tr0\t\n\ne1\tR1\t?\n", [", line 4:", "no relation 'R1'", "did you mean r1"]),
-        ("e1\tr0\t\nxyzw\tr0\t\n", [", line 2:", "no entity 'xyzw'"]),
+        ("e1\tr0\t\ne2\tr0\te9z9\n", [", row 2:", "no entity 'e9z9'"]),
+        ("head\trelation\ttail\ne1\tr0\t\n\ne1\tR1\t?\n", [", row 2:", "no relation 'R1'", "did you mean r1"]),
+        ("e1\tr0\t\nxyzw\tr0\t\n", [", row 2:", "no entity 'xyzw'"]),
         ("r0\te1\t\n", ["that is a relation, not an entity; order the columns head, relation, tail"]),
-        ("e1\tr0\t\n\t\te3\n", [", line 2:", "2 parts are empty"]),
-        ("e1\tr0\te2\n?\t?\t?\n", [", line 2:", "3 parts are empty"]),
+        ("e1\tr0\t\n\t\te3\n", [", row 2:", "2 parts are empty"]),
+        ("e1\tr0\te2\n?\t?\t?\n", [", row 2:", "3 parts are empty"]),
         ("e1\tr0\n", ["line 1"]),
         ("e1\tr0\t\ne1\tr0\n", [", line 2: 2 columns instead of 3"]),
         ("head\trelation\ttail\n", ["the table is empty; expected columns head, relation and tail"]),
         ("", ["empty"]),
     ],
 )
-def test_faulty_query_files_are_named_with_their_line(
+def test_faulty_query_files_are_named_with_their_row(
     plain: focuse.Run, tmp_path: Path, text: str, words: list[str]
 ) -> None:
     path = tmp_path / "queries.tsv"
@@ -145,14 +145,14 @@ def test_faulty_query_files_are_named_with_their_line(
 @pytest.mark.parametrize(
     ("given", "options", "words"),
     [
-        ([("e1", "r0")], {}, ["row 1", "not a tuple"]),
-        ([("e1", "r0", None), ("e1", 3, None)], {}, ["row 2", "not a tuple"]),
+        ([("e1", "r0")], {}, ["row 1", "2 values"]),
+        ([("e1", "r0", None), ("e1", 3, None)], {}, ["relation"]),
         ([("e1", "r0", "e77")], {}, ["row 1", "no entity 'e77'"]),
         ([("e1", "r0", "e2")], {"new_only": True}, ["query 1", "leave one part out"]),
         ([("e1", "r0", None)], {"top": 0}, ["top 0"]),
         ([("e1", "r0", None)], {"candidates": ["e99"]}, ["no entity 'e99'"]),
         (7, {}, ["cannot read queries from int"]),
-        ([], {}, ["queries: the table is empty"]),
+        ([], {}, ["queries: no rows"]),
         ("nowhere.tsv", {}, ["nowhere.tsv"]),
     ],
 )

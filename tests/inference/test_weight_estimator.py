@@ -56,7 +56,7 @@ def test_spreads_are_smaller_for_predictable_edges(
     test = parts[2]
     found = made(test.head, test.relation, test.tail)
     assert found.scale[test.relation == 0].mean() < 0.6 * found.scale[test.relation == 1].mean()
-    low, high = made.interval(found, test.relation, 0.9)
+    low, high = made.conformal.interval(found.mean, found.scale, test.relation, 0.9)
     assert np.mean((low <= test.weight) & (test.weight <= high)) == pytest.approx(0.9, abs=0.04)
 
 
@@ -93,7 +93,7 @@ def test_tiny_graph_falls_back_to_the_calibration_curve(parts: tuple[Graph, Vali
     assert "too few to learn weights" in made.notes[0]
     found = made(small.head, small.relation, small.tail)
     assert set(found.mean) == {0.3}
-    low, high = made.interval(found, small.relation, 0.5)
+    low, high = made.conformal.interval(found.mean, found.scale, small.relation, 0.5)
     np.testing.assert_allclose((high - low)[low > 0], (high - low)[low > 0][0])
 
 

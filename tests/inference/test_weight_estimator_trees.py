@@ -7,7 +7,8 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from focuse.inference import weight_estimator
-from focuse.inference.weight_estimator import BoostedTrees, fit_trees, flatten_trees
+from focuse.inference.fitted import _read_trees
+from focuse.inference.weight_estimator import fit_trees, flatten_trees
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def test_predictions_agree_with_scikit_learn(data: tuple[np.ndarray, np.ndarray]
         **loss, max_iter=40, max_leaf_nodes=15, learning_rate=0.2, min_samples_leaf=10, random_state=0
     ).fit(rows, truth)
     forest = fit_trees(rows, truth, quantile=quantile, trees=40, leaves=15, rate=0.2, min_leaf=10)
-    assert forest.to_arrays().keys() == flatten_trees(fitted).to_arrays().keys()
+    assert vars(forest).keys() == vars(flatten_trees(fitted)).keys()
     asked = np.concatenate([rows, np.random.default_rng(1).normal(size=(500, 6)) * 3])
     np.testing.assert_allclose(forest(asked), fitted.predict(asked), rtol=1e-12, atol=1e-12)
 
@@ -36,7 +37,7 @@ def test_chunked_and_empty_predictions_agree(
 ) -> None:
     forest = fit_trees(*data, trees=5)
     whole = forest(data[0])
-    monkeypatch.setattr(weight_estimator, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(weight_estimator, "TRIPLES_AT_ONCE", 7)
     np.testing.assert_array_equal(forest(data[0]), whole)
     assert forest(data[0][:0]).shape == (0,)
 
@@ -58,7 +59,7 @@ def test_prediction_of_a_row_is_independent_of_other_rows(data: tuple[np.ndarray
 
 
 def test_same_rows_give_the_same_trees(data: tuple[np.ndarray, np.ndarray]) -> None:
-    one, two = (fit_trees(*data, trees=5).to_arrays() for _ in range(2))
+    one, two = (vars(fit_trees(*data, trees=5)) for _ in range(2))
     assert all(np.array_equal(one[name], two[name]) for name in one)
 
 
@@ -69,7 +70,7 @@ def test_constant_target_gives_single_leaves(data: tuple[np.ndarray, np.ndarray]
 
 def test_trees_are_unchanged_through_arrays(data: tuple[np.ndarray, np.ndarray]) -> None:
     forest = fit_trees(*data, trees=5)
-    again = BoostedTrees.from_arrays(forest.to_arrays(), 6)
+    again = _read_trees({f"t/{name}": array for name, array in vars(forest).items()}, "t", 6)
     np.testing.assert_array_equal(again(data[0]), forest(data[0]))
 
 
@@ -79,14 +80,14 @@ def test_trees_are_unchanged_through_arrays(data: tuple[np.ndarray, np.ndarray])
         ("left", 0, 0, "do not end"),
         ("right", 0, 10**6, "do not end"),
         ("feature", 0, 6, "out of range"),
-        ("value", 3, np.nan, "not finite"),
+        ("value", 3, np.nan, "invalid numbers"),
         ("roots", 0, -1, "out of range"),
     ],
 )
 def test_damaged_arrays_are_refused(
     data: tuple[np.ndarray, np.ndarray], part: str, place: int, value: float, says: str
 ) -> None:
-    arrays = {name: array.copy() for name, array in fit_trees(*data, trees=5).to_arrays().items()}
-    arrays[part][place] = value
+    arrays = {f"t/{name}": array.copy() for name, array in vars(fit_trees(*data, trees=5)).items()}
+    arrays[f"t/{part}"][place] = value
     with pytest.raises(ValueError, match=says):
-        BoostedTrees.from_arrays(arrays, 6)
+        _read_trees(arrays, "t", 6)

@@ -14,20 +14,19 @@ import numpy as np
 import pytest
 import torch
 from older import older
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
 
 import focuse
 from focuse.data.graph import Graph, from_columns
+from focuse.data.splits import ValidationParts
 from focuse.data.weights import fit_normalizer
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
 from focuse.evaluation.evaluate import ndcg
 from focuse.evaluation.weight_evaluation import PROTOCOLS
-from focuse.inference import fitted, weight_predictor
+from focuse.inference import weight_predictor
 from focuse.inference.calibration import Calibration, fit_curves
-from focuse.inference.fitted import CALIBRATION_FILE, ESTIMATOR_FILE, FittedCache, fingerprint, load_calibration
+from focuse.inference.fitted import CALIBRATION_FILE, FittedCache, fingerprint, load_calibration
 from focuse.inference.weight_predictor import WeightPredictor, validation_parts
 from focuse.models.registry import MODELS
 from focuse.objective.negatives import corrupt_graph
@@ -71,8 +70,10 @@ def predictor_of(
 ) -> WeightPredictor:
     engine, graph = known_model(scale, shift, name)
     splits = focuse.split(graph, valid_fraction=valid, test_fraction=0.1, seed=seed)
-    bare = WeightPredictor(name, engine, splits, fit_normalizer("relation", splits.train))
-    return WeightPredictor(name, engine, splits, bare.normalizer, bare.fit_calibration("isotonic"))
+    nothing = splits.valid.select(np.empty(0, np.int64))
+    parts = ValidationParts(nothing, splits.valid, nothing)
+    bare = WeightPredictor(name, engine, splits, fit_normalizer("relation", splits.train), parts)
+    return replace(bare, calibration=bare.fit_calibration("isotonic"))
 
 
 def scores_by_hand(predictor: WeightPredictor, graph: Graph) -> np.ndarray:
@@ -186,22 +187,10 @@ class TestWeightPredictor:
         valid = splits.valid
         valid.weight.flags.writeable = True
         valid.weight[0] = 1.5
-        predictor = WeightPredictor(
-            predictor.name,
-            predictor.scorer,
-            splits,
-            predictor.normalizer,
-            predictor.fit_calibration("isotonic"),
-        )
+        predictor = replace(predictor, calibration=predictor.fit_calibration("isotonic"))
         found = predictor.given_true(valid.head, valid.relation, valid.tail)
         valid.weight[0] = 1.0
-        clipped = WeightPredictor(
-            predictor.name,
-            predictor.scorer,
-            splits,
-            predictor.normalizer,
-            predictor.fit_calibration("isotonic"),
-        )
+        clipped = replace(predictor, calibration=predictor.fit_calibration("isotonic"))
         np.testing.assert_array_equal(found, clipped.given_true(valid.head, valid.relation, valid.tail))
 
 
@@ -220,7 +209,7 @@ def predicted(engine: AutogradEngine, graph: Graph, seed: int = 1) -> tuple[Weig
     """Predict the test triples with a model that is given."""
     splits = focuse.split(graph, valid_fraction=0.3, test_fraction=0.2, seed=seed)
     held, _ = validation_parts(splits.valid, 0.5, 0)
-    bare = WeightPredictor("distmult", engine, splits, fit_normalizer("relation", splits.train), held=held)
+    bare = WeightPredictor("distmult", engine, splits, fit_normalizer("relation", splits.train), held)
     known = replace(bare, calibration=bare.fit_calibration("isotonic"))
     known = replace(known, estimator=known.fit_estimator())
     test = splits.test
@@ -286,43 +275,9 @@ class TestUnits:
         for one in table.relations:
             assert one.coverage.width < 0.8 * np.ptp(RANGES[test.relations.id(one.relation, "relation")])
 
-    @pytest.mark.parametrize("units", [True, False])
-    def test_calibration_of_an_older_run_is_read_or_refitted(self, small: Graph, tmp_path: Path, units: bool) -> None:
-        """What was fitted to one range is fitted again if units differ, by the same method."""
-        run = focuse.train(in_ranges(small) if units else small, out=tmp_path / "run", **QUICK)
-        run.calibrate("platt", base_rate=0.2)
-        asked = run.splits.test
-        told = run.predict_weights(asked)
-        age(older(tmp_path / "run"), np.full(5, 0.25))
-        written = (tmp_path / "run" / CALIBRATION_FILE).stat().st_mtime_ns
-        loaded = focuse.load(tmp_path / "run")
-        again = loaded.predict_weights(asked)
-        for name in again.columns[4:]:
-            if units or name == "probability":
-                np.testing.assert_allclose(again[name], told[name], rtol=1e-9)
-        calibration = loaded.weight_predictor().calibration
-        assert calibration is not None
-        assert calibration.method == "platt"
-        assert np.all(calibration.given_true.arrays["shift"][:4] == 0.25) == (not units)
-        assert ((tmp_path / "run" / CALIBRATION_FILE).stat().st_mtime_ns == written) == (not units)
-
 
 def turned(graph: Graph) -> Graph:
     return replace(graph, weight=-graph.weight).with_lower_is_better(True)
-
-
-def age(folder: Path, shift: np.ndarray) -> None:
-    """A run's files as they were before relations had units of their own, with curves that nobody fits."""
-    path = folder / CALIBRATION_FILE
-    arrays = load_file(path)
-    with safe_open(path, framework="np") as file:
-        about = json.loads(file.metadata()["calibration"])
-    about.pop("layout")
-    arrays["facts/shift"] = shift[: len(arrays["facts/shift"])]
-    save_file(arrays, path, {"calibration": json.dumps(about)})
-    arrays, about = fitted._read(folder / ESTIMATOR_FILE, fingerprint(folder), lambda *parts: parts)
-    arrays.pop("conformal/truth")
-    fitted._write(folder / ESTIMATOR_FILE, arrays, {**about, "layout": 1, "range": [0.0, 1.0]})
 
 
 # ---- a run ---------------------------------------------------------------------------------------------------
@@ -357,7 +312,7 @@ def bits(calibration: Calibration | None) -> dict[str, bytes]:
 def fresh(run: focuse.Run, method: str = "isotonic") -> dict[str, bytes]:
     held, _ = validation_parts(run.splits.valid, run.settings.stop_fraction, run.settings.seed)
     return bits(
-        WeightPredictor(run.settings.model, run.scorer, run.splits, run.normalizer, held=held).fit_calibration(method)
+        WeightPredictor(run.settings.model, run.scorer, run.splits, run.normalizer, held).fit_calibration(method)
     )
 
 
@@ -682,11 +637,8 @@ class TestWeightEvaluation:
         for row in run.predict(head="e1", relation="r0", top=5):
             assert row.confidence == pytest.approx(1 / (1 + math.exp(-row.score)), abs=1e-6)
 
-    def test_suspicious_files_give_notes(self, run: focuse.Run) -> None:
+    def test_files_without_weights_or_with_unseen_names_give_notes(self, run: focuse.Run) -> None:
         facts = [("e1", "r0", "e2", 0.5), ("e3", "r1", "e4", 0.0), ("e5", "r2", "e6", 0.0)]
-        assert any(
-            "2 triples of weight 0 count as true" in note for note in strict(run.evaluate_weights(facts))["notes"]
-        )
         bare = strict(run.evaluate_weights([row[:3] for row in facts]))
         assert any("it has no weights, every weight is taken as 1" in note for note in bare["notes"])
         queries = strict(run.evaluate_weights(ndcg_queries=[facts[0], ("stranger", "r0", "e1", 0.5)]))

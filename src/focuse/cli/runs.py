@@ -93,7 +93,7 @@ def predict(
     Give two of --head, --relation and --tail; the third is ranked. If all three are given, the triple gets its rank
     among the tails. --queries completes all triples of a file.
     """
-    from focuse.inference.candidates import listed_names
+    from focuse.inference.link_search import listed_names
 
     check_out(out, links=True, inputs=(queries, candidates_file))
     if queries is not None and (head, relation, tail) != (None, None, None):
@@ -114,22 +114,16 @@ def discover(
     heads_from: Annotated[Path | None, option("File with one head per line.")] = None,
     relations_from: Annotated[Path | None, option("File with one relation per line.")] = None,
     tails_from: Annotated[Path | None, option("File with one tail per line.")] = None,
-    types_file: Annotated[Path | None, option("Lines of entity, tab, type. Default: the text before ':'.")] = None,
-    type_: Annotated[list[str] | None, option("Type of heads and tails; may be repeated.", names="--type")] = None,
-    head_type: Annotated[list[str] | None, option("Search heads of this type; may be repeated.")] = None,
-    tail_type: Annotated[list[str] | None, option("Search tails of this type; may be repeated.")] = None,
     top: Annotated[int, option("Number of links.")] = 100,
     min_probability: Annotated[float, option("Leave out links with a lower probability.")] = 0.0,
-    max_per_relation: Annotated[int | None, option("Largest number of links per relation.")] = None,
     max_per_head: Annotated[int | None, option("Largest number of links per head.")] = None,
     any_type: Annotated[bool, option("Search entities on all sides, not only on those where train has them.")] = False,
-    strategy: Annotated[str, option("Links: exhaustive, neighborhood, popular, rare or sampled.")] = "exhaustive",
-    sample_size: Annotated[int, option("Entities per relation and side for popular, rare and sampled.")] = 1000,
+    strategy: Annotated[str, option("Links to score: exhaustive, popular or sampled.")] = "exhaustive",
+    sample_size: Annotated[int, option("Entities per relation and side for popular and sampled.")] = 1000,
     seed: Annotated[int, option("Random seed of --strategy sampled.")] = 0,
     rerank: Annotated[int | None, option("Best links per relation to order by probability. Default: 2000.")] = None,
     max_scores: Annotated[float, option("Refuse to score more links.")] = 2e10,
     base_rate: Annotated[float | None, option("Fraction of true links among all. Default: estimated.")] = None,
-    weight_column: Annotated[str | None, option("Predict the weights of this weight column.")] = None,
     out: LinksOut = None,
     quiet: Quiet = False,
     device: Device = "auto",
@@ -140,17 +134,25 @@ def discover(
     All links are scored; the best of each relation are then ordered by probability. Ctrl-C stops the search and shows
     the best links so far.
     """
-    from focuse.inference.candidates import listed_names
+    from focuse.inference.link_search import listed_names
 
-    check_out(out, links=True, inputs=(heads_from, relations_from, tails_from, types_file))
+    check_out(out, links=True, inputs=(heads_from, relations_from, tails_from))
     found = opened(run, device).discover(
-        listed_names(head, heads_from), listed_names(relation, relations_from), listed_names(tail, tails_from), top,
-        min_probability=min_probability, max_per_relation=max_per_relation, max_per_head=max_per_head,
-        types=types_file, head_types=[*(type_ or ()), *(head_type or ())] or None,
-        tail_types=[*(type_ or ()), *(tail_type or ())] or None, any_type=any_type, strategy=strategy,
-        sample_size=sample_size, seed=seed, rerank=rerank, max_scores=max_scores, base_rate=base_rate,
-        weight_column=weight_column, progress=not quiet,
-    )  # fmt: skip
+        listed_names(head, heads_from),
+        listed_names(relation, relations_from),
+        listed_names(tail, tails_from),
+        top,
+        min_probability=min_probability,
+        max_per_head=max_per_head,
+        any_type=any_type,
+        strategy=strategy,
+        sample_size=sample_size,
+        seed=seed,
+        rerank=rerank,
+        max_scores=max_scores,
+        base_rate=base_rate,
+        progress=not quiet,
+    )
     show(found, out, as_json, "links")
 
 
@@ -249,15 +251,13 @@ def similar(
     entity: Annotated[list[str], typer.Argument(help="Names of one or several entities.")],
     top: Annotated[int, option("Number of similar entities of each.")] = 10,
     mean: Annotated[bool, option("Entities similar to the mean of all given ones.")] = False,
-    pairwise: Annotated[bool, option("Compare the given entities with each other.")] = False,
-    metric: Annotated[str, option("cosine, or euclidean (minus the distance).")] = "cosine",
     out: Out = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Find the entities whose embeddings are most similar to those of given entities."""
     check_out(out)
-    found = opened(run, device).similar(entity, top, metric=metric, mean=mean, pairwise=pairwise)
+    found = opened(run, device).similar(entity, top, mean=mean)
     show(found, out, as_json, "similar entities")
 
 
@@ -266,23 +266,20 @@ def duplicates(
     min_similarity: Annotated[float | None, option("Smallest cosine. Default: far above random pairs.")] = None,
     min_overlap: Annotated[float | None, option("Smallest overlap of edges. Default: far above random pairs.")] = None,
     top: Annotated[int, option("Largest number of pairs.")] = 100,
-    compare_names: Annotated[bool, option("Compare the names, too.")] = False,
     out: Out = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Find pairs of entities with nearly equal embeddings and nearly the same edges."""
     check_out(out)
-    found = opened(run, device).duplicates(min_similarity, min_overlap, top, compare_names=compare_names)
+    found = opened(run, device).duplicates(min_similarity, min_overlap, top)
     show(found, out, as_json, "pairs")
 
 
 def clusters(
     run: RunFolder,
     n_clusters: Annotated[int | None, option("Number of clusters. Default: that of the best silhouette.")] = None,
-    method: Annotated[str, option("kmeans or hdbscan.")] = "kmeans",
-    min_cluster_size: Annotated[int, option("Smallest cluster of hdbscan.")] = 5,
-    seed: Annotated[int, option("Random seed of kmeans.")] = 0,
+    seed: Annotated[int, option("Random seed.")] = 0,
     out: Out = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -292,7 +289,7 @@ def clusters(
     --out writes the cluster of each entity.
     """
     check_out(out)
-    found = opened(run, device).clusters(n_clusters, method=method, min_cluster_size=min_cluster_size, seed=seed)
+    found = opened(run, device).clusters(n_clusters, seed=seed)
     show(found, out, as_json, "entities", summary=found.summary)
 
 
@@ -302,7 +299,6 @@ def analogies(
     b: Annotated[str, typer.Argument(help="An entity that is linked to A.")],
     c: Annotated[str, typer.Argument(help="An entity like A.")],
     top: Annotated[int, option("Number of answers.")] = 10,
-    method: Annotated[str, option("relations (those from A to B), or offset (nearest to B − A + C).")] = "relations",
     new_only: Annotated[bool, option("Leave out answers whose link is known.")] = False,
     out: Out = None,
     device: Device = "auto",
@@ -310,7 +306,7 @@ def analogies(
 ) -> None:
     """Complete an analogy: A is to B as C is to what?"""
     check_out(out)
-    found = opened(run, device).analogies(a, b, c, top, method=method, new_only=new_only)
+    found = opened(run, device).analogies(a, b, c, top, new_only=new_only)
     show(found, out, as_json, "answers")
 
 

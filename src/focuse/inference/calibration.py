@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from focuse.data.graph import Graph
+from focuse.data.graph import Graph, concatenate
 from focuse.errors import FocuseError
 from focuse.evaluation.baselines import AnyIds, Predictor
 from focuse.evaluation.metrics import FloatArray, spearman
@@ -46,7 +46,6 @@ CURVE_ARRAYS = {
 }
 HALF_TRUST_ROWS = 50  # rows at which a relation's own curve counts as much as the pooled one
 MIN_CURVE_ROWS = 5  # with fewer rows a relation has no curve of its own
-LAYOUT = 2  # of the file; in the first layout, the weights of all relations were scaled by one range
 BASE_RATE = 0.5  # one negative per positive, as in UKGE's tests
 COVERAGE = 0.9
 MIN_SCALE = 0.005  # of a relation's range, added to every predicted scale
@@ -68,22 +67,6 @@ class Curves:
 
     method: str
     arrays: dict[str, FloatArray]
-
-    def check(self, relations: int) -> None:
-        """Raise ValueError unless the arrays fit each other and the number of relations."""
-        sizes = {"trust": relations, "ratio": relations, "offsets": relations + 2}
-        sizes |= {"slope": relations + 1, "shift": relations + 1}
-        for name in CURVE_ARRAYS[self.method]:
-            array = self.arrays[name]
-            if array.shape != (sizes.get(name, len(self.arrays.get("score", ()))),) or not np.isfinite(array).all():
-                raise ValueError(f"{name} does not fit")
-        bounded = ["trust", *(["share"] if self.method == "isotonic" else [])]
-        if any(self.arrays[name].min(initial=0.0) < 0 or self.arrays[name].max(initial=0.0) > 1 for name in bounded):
-            raise ValueError("shares outside [0, 1]")
-        if self.method == "isotonic":
-            offsets = self.arrays["offsets"]
-            if offsets[0] != 0 or offsets[-1] != len(self.arrays["score"]) or np.any(np.diff(offsets) < 0):
-                raise ValueError("offsets do not fit")
 
     def __call__(self, score: FloatArray, relation: AnyIds) -> FloatArray:
         """Map scores [n] of edges with `relation` [n] to numbers in [0, 1], [n]."""
@@ -210,12 +193,11 @@ def _platt(score: FloatArray, weight: FloatArray, increasing: bool) -> Curve:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The two maps of a run from scores and relations to weights in [0, 1]; `layout` is that of its file."""
+    """The two maps of a run from scores and relations to weights in [0, 1]."""
 
     method: str
     given_true: Curves
     with_negatives: Curves
-    layout: int = LAYOUT
 
     def digest(self) -> str:
         """Return a fingerprint of the map for true triples."""
@@ -255,6 +237,7 @@ class Probability:
     base_rate: float
     fitted_rate: float
     negatives: str  # 'drawn', or the source of the negatives
+    rates: FloatArray | None = None  # base rates per relation [R], instead of `base_rate`
 
     @property
     def method(self) -> str:
@@ -262,11 +245,12 @@ class Probability:
 
     def of(self, score: FloatArray, link: FloatArray | None, relation: AnyIds) -> FloatArray:
         """Return probabilities [n] for scores [n] and for the probabilities of a link by graph features [n]."""
-        return at_base_rate(self.curves(evidence(self.line, score, link), relation), self.fitted_rate, self.base_rate)
+        rate = self.base_rate if self.rates is None else self.rates[relation]
+        return at_base_rate(self.curves(evidence(self.line, score, link), relation), self.fitted_rate, rate)
 
     def at(self, base_rate: float) -> Probability:
         """Return the same for another fraction of true triples."""
-        return replace(self, base_rate=check_base_rate(base_rate))
+        return replace(self, base_rate=check_base_rate(base_rate), rates=None)
 
 
 def evidence(line: FloatArray, score: FloatArray, link: FloatArray | None) -> FloatArray:
@@ -290,20 +274,14 @@ def fit_probability(
     negatives: str = "drawn",
 ) -> Probability:
     """Fit probabilities to held-out `positives` and to `false` triples, in train's ids; `negatives` is their source."""
-    choose("calibration", method, METHODS)
-    if not len(false) or not len(positives):
-        raise FocuseError("probabilities need positives and negatives to calibrate on; give some")
-    head, relation, tail = (
-        np.concatenate([getattr(part, name) for part in (positives, false)]) for name in ("head", "relation", "tail")
-    )
+    both = concatenate([positives, false])
+    ids = both.head, both.relation, both.tail
     label = np.repeat([1.0, 0.0], [len(positives), len(false)])
-    scores = score(head, relation, tail)
-    link = None if estimator is None else estimator(head, relation, tail).link
+    scores = score(*ids)
+    link = None if estimator is None else estimator(*ids).link
     line = _fit_line(scores, link, label)
-    means = np.ones(len(positives.relations))
-    curves = fit_curves(
-        method, evidence(line, scores, link), relation, label, means, increasing=True, never_certain=True
-    )
+    seen, means = evidence(line, scores, link), np.ones(len(positives.relations))
+    curves = fit_curves(method, seen, both.relation, label, means, increasing=True, never_certain=True)
     return Probability(line, curves, check_base_rate(base_rate), float(label.mean()), negatives)
 
 

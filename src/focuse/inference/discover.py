@@ -7,22 +7,27 @@ relation by score only (`rerank`).
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from focuse.data.graph import Graph, concatenate
 from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.errors import FocuseError
-from focuse.inference import candidates
-from focuse.inference.calibration import Probability, at_base_rate, check_base_rate, evidence, fit_probability
-from focuse.inference.candidates import SAMPLE_SIZE, CandidateSpace, Ids, Names
-from focuse.inference.exhaustive_search import FoundLinks, max_nearby_pairs, search_all, search_neighborhood
-from focuse.inference.predict import triple_columns
-from focuse.inference.weight_predictor import WeightPredictor, column_predictor
+from focuse.inference.calibration import Probability, evidence, fit_probability
+from focuse.inference.link_search import (
+    SAMPLE_SIZE,
+    CandidateSpace,
+    FoundLinks,
+    Ids,
+    Names,
+    check_count,
+    find_names,
+    search_all,
+    triple_columns,
+)
+from focuse.inference.weight_predictor import WeightPredictor
 from focuse.random_streams import RandomStream
 from focuse.results import ResultTable
 from focuse.training.callbacks import track_progress
@@ -31,79 +36,74 @@ if TYPE_CHECKING:
     from focuse.api import Run
 
 MAX_SCORES = 2e10  # takes minutes on two cores
-EXPENSIVE = 50  # how much longer it takes to score a pair by itself, or with an expensive model
+EXPENSIVE = 50  # how much longer it takes to score a link with an expensive model
 RERANK, MAX_RERANK = 2_000, 100_000  # links per relation and of all relations, unless more are wanted
 SPARE_PER_HEAD = 4  # times max_per_head links of a head are kept, so that the probability can choose among them
 PREDICTED = ("score", "probability", "weight_mean", "weight_median", "weight_low", "weight_high")
 PRINTED = ("rank", "head", "relation", "tail", "score", "probability", "weight_mean", "weight_low", "weight_high")
 
 
-@dataclass(frozen=True)
-class DiscoveryOptions:
-    """The options of `Run.discover`."""
-
-    top: int = 100
-    min_probability: float = 0.0
-    max_per_relation: int | None = None
-    max_per_head: int | None = None
-    types: Any = None
-    head_types: Names = None
-    tail_types: Names = None
-    any_type: bool = False
-    strategy: str = "exhaustive"
-    sample_size: int = SAMPLE_SIZE
-    seed: int = 0
-    rerank: int | None = None
-    max_scores: float = MAX_SCORES
-    base_rate: float | None = None
-    weight_column: str | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("top", "max_per_relation", "max_per_head", "rerank"):
-            if getattr(self, name) is not None:
-                candidates.check_count(name, getattr(self, name))
-        if not 0 <= self.min_probability <= 1:
-            raise FocuseError(f"min_probability {self.min_probability!r}: give a number in [0, 1]")
-
-    def links_per_relation(self, relations: int) -> int:
-        """Return how many links of each relation the search keeps."""
-        if self.rerank is not None:
-            return self.rerank
-        wanted = min(self.top, self.max_per_relation or self.top)
-        return max(wanted, min(max(RERANK, 2 * wanted), MAX_RERANK // max(relations, 1)))
-
-
 def discover(
-    run: Run, heads: Names, relations: Names, tails: Names, options: DiscoveryOptions, progress: bool = False
+    run: Run,
+    heads: Names = None,
+    relations: Names = None,
+    tails: Names = None,
+    top: int = 100,
+    *,
+    min_probability: float = 0.0,
+    max_per_head: int | None = None,
+    any_type: bool = False,
+    strategy: str = "exhaustive",
+    sample_size: int = SAMPLE_SIZE,
+    seed: int = 0,
+    rerank: int | None = None,
+    max_scores: float = MAX_SCORES,
+    base_rate: float | None = None,
+    progress: bool = False,
 ) -> ResultTable:
     """Return the most probable missing links; see `Run.discover`."""
-    space = _candidate_space(run, heads, relations, tails, options)
-    is_near = space.strategy == "neighborhood"
-    num_links = max_nearby_pairs(space) * len(space.relations) if is_near else space.num_pairs
-    cost = num_links * (EXPENSIVE if is_near else 1) * (EXPENSIVE if run.scorer.expensive_to_rank else 1)
-    if cost > options.max_scores:
-        others = "popular or sampled" if is_near else "neighborhood, popular or sampled"
+    for name, count in (("top", top), ("max_per_head", max_per_head), ("rerank", rerank)):
+        if count is not None:
+            check_count(name, count)
+    if not 0 <= min_probability <= 1:
+        raise FocuseError(f"min_probability {min_probability!r}: give a number in [0, 1]")
+    train = run.splits.train
+    wanted = find_names(relations, train.relations, "relation")
+    space = CandidateSpace(
+        train,
+        np.arange(len(train.relations)) if wanted is None else wanted,
+        find_names(heads, train.entities, "entity"),
+        find_names(tails, train.entities, "entity"),
+        any_type,
+        strategy,
+        sample_size,
+        seed,
+        run.fitted.entities_by_relation,
+    )
+    cost = space.num_pairs * (EXPENSIVE if run.scorer.expensive_to_rank else 1)
+    if cost > max_scores:
         raise FocuseError(
-            f"discover: {num_links:,} links to score, {cost / options.max_scores:,.1f} times the limit; name "
-            f"relations, heads or tails, choose --strategy {others}, or raise the limit (--max-scores {cost:.0e})"
+            f"discover: {space.num_pairs:,} links to score, {cost / max_scores:,.1f} times the limit; name relations, "
+            f"heads or tails, choose --strategy popular or sampled, or raise the limit (--max-scores {cost:.0e})"
         )
-    predictor = discovery_predictor(run, options.any_type, options.base_rate)
-    weight_predictor = predictor if options.weight_column is None else column_predictor(run, options.weight_column)
-    if options.min_probability > 0 and predictor.probability is None:
+    predictor = discovery_predictor(run, any_type, base_rate)
+    if min_probability > 0 and predictor.probability is None:
         raise FocuseError("min_probability: the run has no probabilities; train it with validation (--valid-fraction)")
-    total = (len(space.train.entities) if space.heads is None else len(space.heads)) if is_near else num_links
-    spare = None if options.max_per_head is None else SPARE_PER_HEAD * options.max_per_head
-    size = options.links_per_relation(len(space.relations))
-    with track_progress("Scoring links", total, progress) as tracked:
-        searched = run.scorer, space, _known_triples(run), size, tracked
-        found = search_neighborhood(*searched) if is_near else search_all(*searched, spare)
-    order, ordered_by = _order(space.train, found, predictor, options)
+    spare = None if max_per_head is None else SPARE_PER_HEAD * max_per_head
+    size = rerank or max(top, min(max(RERANK, 2 * top), MAX_RERANK // max(len(space.relations), 1)))
+    with track_progress("Scoring links", space.num_pairs, progress) as tracked:
+        found = search_all(run.scorer, space, _known_triples(run), size, tracked, spare)
+    order, ordered_by = _order(train, found, predictor, min_probability, max_per_head)
+    order = order[:top]
     ids = found.head[order], found.relation[order], found.tail[order]
-    columns = _columns(space.train, ids, predictor, weight_predictor)
-    notes = _notes(ordered_by, predictor.probability, not found.scored and not tracked.stopped)
+    predicted: dict[str, Any] = dict.fromkeys(PREDICTED, np.empty(0))
+    if len(order):
+        predicted |= {"score": predictor.score(*ids), **predictor.predict_unseen(*ids)}
+    columns = {"rank": np.arange(1, len(order) + 1), **triple_columns(train, *ids), **predicted}
+    notes = _notes(ordered_by, base_rate is not None, not found.scored and not tracked.stopped)
     if tracked.stopped:
         notes.append(f"stopped after {tracked.fraction:.0%} of the links: these are the best of those")
-    info = {"ordered_by": ordered_by, "strategy": space.strategy, "scored": found.scored}
+    info = {"ordered_by": ordered_by, "strategy": strategy, "scored": found.scored}
     info |= {"reranked": len(found.head), "stopped": tracked.stopped}
     return ResultTable(columns, notes=notes, info=info, printed=PRINTED, empty="no missing links found")
 
@@ -118,31 +118,9 @@ def _known_triples(run: Run) -> TripleIndex:
     return run.fitted.known_triples
 
 
-def _candidate_space(
-    run: Run, heads: Names, relations: Names, tails: Names, options: DiscoveryOptions
-) -> CandidateSpace:
-    train = run.splits.train
-
-    def entities(names: Names, types: Names) -> Ids | None:
-        named = candidates.find_names(names, train.entities, "entity")
-        typed = candidates.entities_of_types(types, options.types, train.entities)
-        return named if typed is None else typed if named is None else np.intersect1d(named, typed)
-
-    found = candidates.find_names(relations, train.relations, "relation")
-    return CandidateSpace(
-        train,
-        np.arange(len(train.relations)) if found is None else found,
-        entities(heads, options.head_types),
-        entities(tails, options.tail_types),
-        options.any_type,
-        options.strategy,
-        options.sample_size,
-        options.seed,
-        run.fitted.entities_by_relation,
-    )
-
-
-def _order(graph: Graph, found: FoundLinks, predictor: WeightPredictor, options: DiscoveryOptions) -> tuple[Ids, str]:
+def _order(
+    graph: Graph, found: FoundLinks, predictor: WeightPredictor, min_probability: float, max_per_head: int | None
+) -> tuple[Ids, str]:
     """Return the rows of the best links, best first, and the name of what orders them."""
     ids: tuple[Any, Any, Any] = found.head, found.relation, found.tail
     score, probability = predictor.score(*ids), predictor.probability
@@ -160,44 +138,19 @@ def _order(graph: Graph, found: FoundLinks, predictor: WeightPredictor, options:
         value[by_relation] = np.searchsorted(relation, relation) - np.arange(len(relation))
     order = np.lexsort((graph.keys_of(*ids), -tie_breaker, -value))
     if ordered_by == "probability":
-        order = order[value[order] >= options.min_probability]
-    return _within_limits(order, found, options), ordered_by
+        order = order[value[order] >= min_probability]
+    if max_per_head is not None:
+        by_head = np.argsort(found.head[order], kind="stable")
+        heads = found.head[order][by_head]
+        place = np.empty(len(order), np.int64)  # among the links of the same head, best first
+        place[by_head] = np.arange(len(heads)) - np.searchsorted(heads, heads)
+        order = order[place < max_per_head]
+    return order, ordered_by
 
 
-def _within_limits(order: Ids, found: FoundLinks, options: DiscoveryOptions) -> Ids:
-    """Return the first rows of `order`, with at most as many links per relation and per head as the options allow."""
-    if options.max_per_relation is None and options.max_per_head is None:
-        return order[: options.top]
-    relations, heads = found.relation.tolist(), found.head.tolist()
-    max_per_relation, max_per_head = options.max_per_relation or len(order), options.max_per_head or len(order)
-    per_relation, per_head = Counter[int](), Counter[int]()
-    chosen: list[int] = []
-    for row in order.tolist():
-        if per_relation[relations[row]] < max_per_relation and per_head[heads[row]] < max_per_head:
-            chosen.append(row)
-            per_relation[relations[row]] += 1
-            per_head[heads[row]] += 1
-            if len(chosen) == options.top:
-                break
-    return np.array(chosen, np.int64)
-
-
-def _columns(
-    graph: Graph, ids: tuple[Ids, Ids, Ids], predictor: WeightPredictor, weight_predictor: WeightPredictor
-) -> dict[str, Any]:
-    """Return the columns of links; `weight_predictor` predicts their weights."""
-    predicted: dict[str, Any] = dict.fromkeys(PREDICTED, np.empty(0))
-    if len(ids[0]):
-        predicted["score"] = predictor.score(*ids).astype(np.float64)
-        predicted |= weight_predictor.predict_unseen(*ids)
-        if weight_predictor is not predictor and predictor.probability is not None:
-            predicted["probability"] = predictor.probable(*ids)
-    return {"rank": np.arange(1, len(ids[0]) + 1), **triple_columns(graph, *ids), **predicted}
-
-
-def _notes(ordered_by: str, probability: Probability | None, nothing_scored: bool) -> list[str]:
+def _notes(ordered_by: str, given_base_rate: bool, nothing_scored: bool) -> list[str]:
     notes = []
-    if ordered_by == "probability" and not (isinstance(probability, LinkProbability) and probability.is_given):
+    if ordered_by == "probability" and not given_base_rate:
         notes.append(
             "probability: the fraction of such links that are true if the graph lacks as many triples as were held out "
             "of it (--base-rate sets another fraction)"
@@ -222,22 +175,6 @@ LINKS_PER_TRIPLE, MAX_LINKS = 20, 10_000  # sampled links per held-out triple, a
 MIN_RATE = 1e-9
 
 
-@dataclass(frozen=True, eq=False)
-class LinkProbability(Probability):
-    """The probability of missing links, with one base rate per relation, `rates` [R], or one that is given."""
-
-    rates: npt.NDArray[np.float64]
-    is_given: bool = False
-
-    def of(self, score: Any, link: Any, relation: Any) -> npt.NDArray[np.float64]:
-        fraction = self.curves(evidence(self.line, score, link), relation)
-        return at_base_rate(fraction, self.fitted_rate, self.rates[relation])
-
-    def at(self, base_rate: float) -> LinkProbability:
-        rates = np.full(len(self.rates), check_base_rate(base_rate))
-        return replace(self, is_given=True, base_rate=base_rate, rates=rates)
-
-
 def discovery_predictor(run: Run, any_type: bool = False, base_rate: float | None = None) -> WeightPredictor:
     """Return the predictor of a run whose probabilities are those of missing links; they are fitted once per run."""
     predictor, fitted = run.weight_predictor(full=True), run.fitted.link_probability
@@ -249,7 +186,7 @@ def discovery_predictor(run: Run, any_type: bool = False, base_rate: float | Non
     return replace(predictor, probability=probability)
 
 
-def fit_link_probability(predictor: WeightPredictor, any_type: bool = False, seed: int = 0) -> LinkProbability | None:
+def fit_link_probability(predictor: WeightPredictor, any_type: bool = False, seed: int = 0) -> Probability | None:
     """Calibrate the probability of missing links; None if the run has no probabilities."""
     usual, train = predictor.probability, predictor.splits.train
     if usual is None:
@@ -266,7 +203,7 @@ def fit_link_probability(predictor: WeightPredictor, any_type: bool = False, see
     pairs = np.array([len(heads) * len(tails) for heads, tails in map(space.ends, range(len(count)))], np.float64)
     missing = count * num_held_out / max(len(train), 1)
     rates = np.clip(missing / np.maximum(pairs - count, 1.0), MIN_RATE, 0.5)
-    return LinkProbability(made.line, made.curves, float(rates.mean()), made.fitted_rate, made.negatives, rates)
+    return replace(made, rates=rates)
 
 
 def sample_links(positives: Graph, space: CandidateSpace, known: Any, seed: int = 0) -> Graph:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,9 @@ from focuse.data.graph import Graph
 from focuse.data.weights import in_unit_range
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError, printable
-from focuse.inference.candidates import check_count
 from focuse.inference.discover import discovery_predictor
-from focuse.inference.influence import Influence
-from focuse.inference.local_loss import TrainedObjective
+from focuse.inference.influence import Influence, TrainedObjective
+from focuse.inference.link_search import check_count, triple_columns
 from focuse.inference.predict import ENTITY_ADVICE, RELATION_ADVICE, predict
 from focuse.results import ResultTable
 from focuse.rules.grammar import Atom, Rule, read_rules
@@ -34,42 +33,10 @@ PREDICTED_FRACTION = 0.1  # of all tails, among which a predicted link ranks
 OPPOSING_FRACTION = 0.5  # of the strongest support that an opposing triple needs to be in the summary
 MIN_SUPPORT, MIN_CONFIDENCE, MAX_PATHS = 10, 0.3, 1_000_000  # for mining rules, which takes a second
 MIN_BODY = 0.01  # truth of a rule's body
+RULE_COLUMNS = ("rule", "confidence", "soft_confidence", "body", "implied", "groundings", "steps")
 Ids = tuple[int, int, int]
 Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class RuleStep:
-    """A triple in the body of a rule; `weight` is None for a negated triple that the graph does not have."""
-
-    head: str
-    relation: str
-    tail: str
-    weight: float | None
-    negated: bool = False
-
-    def __str__(self) -> str:
-        weight = "" if self.weight is None else f" ({self.weight:.3g})"
-        return _name((self.head, self.relation, self.tail), self.negated) + weight
-
-
-@dataclass(frozen=True)
-class ImplyingRule:
-    """A rule whose head is the explained triple, with its strongest grounding.
-
-    `confidence` is that of the rule and `soft_confidence` its confidence on the training graph, None for a given rule.
-    `body` is the truth of the body and `implied` that of the head: max(0, body + confidence − 1). `steps` are the
-    triples of the body, with weights in [0, 1], and `groundings` counts all bodies that exist.
-    """
-
-    rule: str
-    confidence: float
-    soft_confidence: float | None
-    body: float
-    implied: float
-    groundings: int
-    steps: tuple[RuleStep, ...]
 
 
 @dataclass(frozen=True)
@@ -91,7 +58,11 @@ class Explanation:
     similar, same_head, same_tail : ResultTable
         Training triples of the same relation to compare with; `similarity` is the cosine similarity of the ends that
         differ, the mean of both ends in `similar`.
-    rules : tuple of ImplyingRule
+    rules : ResultTable
+        Rules whose head is the explained triple, each with its strongest grounding, the most confident first:
+        `confidence` is that of the rule and `soft_confidence` its confidence on the training graph (missing for a given
+        rule), `body` the truth of the body, `implied` that of the head, max(0, body + confidence − 1), `steps` the
+        triples of the body with their weights in [0, 1], and `groundings` counts all bodies that exist.
     candidates : int
         Number of training triples at head and tail.
     notes : tuple of str
@@ -107,7 +78,7 @@ class Explanation:
     similar: ResultTable
     same_head: ResultTable
     same_tail: ResultTable
-    rules: tuple[ImplyingRule, ...] = ()
+    rules: ResultTable
     candidates: int = 0
     notes: tuple[str, ...] = ()
     discovery_probability: float | None = None
@@ -115,11 +86,6 @@ class Explanation:
     @property
     def triple(self) -> tuple[str, str, str]:
         return self.prediction.head, self.prediction.relation, self.prediction.tail
-
-    @property
-    def is_predicted(self) -> bool:
-        """Whether the tail ranks among the best tenth of all entities."""
-        return bool(self.prediction.rank <= max(1, PREDICTED_FRACTION * self.entities))
 
     @property
     def tables(self) -> dict[str, ResultTable]:
@@ -130,23 +96,15 @@ class Explanation:
             "Similar triples (mean cosine similarity of both ends)": self.similar,
             "Same head, other tails": self.same_head,
             "Same tail, other heads": self.same_tail,
+            "Rules that imply it (triples with their weights in [0, 1])": self.rules,
         }
         return {title: table for title, table in tables.items() if len(table)}
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data, with the summary under 'summary'."""
-        tables = ("supporting", "opposing", "similar", "same_head", "same_tail")
-        return {
-            **self.prediction._asdict(),
-            "summary": self.summary(),
-            "entities": self.entities,
-            **{name: getattr(self, name).to_dicts() for name in tables},
-            "own_change": self.own_change,
-            "rules": [asdict(rule) for rule in self.rules],
-            "candidates": self.candidates,
-            "notes": list(self.notes),
-            "discovery_probability": self.discovery_probability,
-        }
+        values = {part.name: getattr(self, part.name) for part in fields(self) if part.name != "prediction"}
+        values = {name: one.to_dicts() if isinstance(one, ResultTable) else one for name, one in values.items()}
+        return {**self.prediction._asdict(), "summary": self.summary(), **values}
 
     def summary(self) -> str:
         """Return a short paragraph."""
@@ -165,10 +123,11 @@ class Explanation:
             if row.weight_low is not None and row.weight_high is not None:
                 parts.append(f"90 % interval {row.weight_low:.3g} to {row.weight_high:.3g}")
         parts.append(f"rank {row.rank:,} of {self.entities:,} tails")
-        return f"{_name(self.triple)}: {', '.join(parts)}."
+        return f"{printable(' '.join(self.triple))}: {', '.join(parts)}."
 
     def _support_text(self) -> str:
-        start = "" if self.is_predicted else "The model does not predict it: it ranks below the best tenth. "
+        is_predicted = self.prediction.rank <= max(1, PREDICTED_FRACTION * self.entities)
+        start = "" if is_predicted else "The model does not predict it: it ranks below the best tenth. "
         if not self.supporting:
             return f"{start}No training triple at its head or tail supports it."
         strongest = "; ".join(_weighted_name(row) for row in self.supporting[:3])
@@ -180,33 +139,19 @@ class Explanation:
     def _rule_text(self) -> str:
         if not self.rules or self.rules[0].implied < MIN_IMPLIED:
             return ""
-        best = self.rules[0]
-        path = " and ".join(_name((step.head, step.relation, step.tail), step.negated) for step in best.steps)
-        verb = "imply" if len(best.steps) > 1 else "implies"
-        return f"By the rule {printable(best.rule)}, {path} {verb} it with confidence {best.implied:.2f}."
+        rule, steps, implied = printable(self.rules[0].rule), printable(self.rules[0].steps), self.rules[0].implied
+        return f"By the rule {rule}, it follows from {steps} with confidence {implied:.2f}."
 
     def __str__(self) -> str:
         parts = [self.summary(), *(f"{title}\n{table}" for title, table in self.tables.items())]
         if self.own_change is not None:
             score = self.prediction.score
             parts.append(f"Without the triple itself, its score of {score:.3f} would change by {self.own_change:+.3f}.")
-        if self.rules:
-            lines = ["Rules that imply it (triples with their weights in [0, 1])"]
-            for one in self.rules:
-                soft = "" if one.soft_confidence is None else f", soft confidence {one.soft_confidence:.2f}"
-                more = f", and {one.groundings - 1:,} weaker groundings" if one.groundings > 1 else ""
-                body = " and ".join(map(str, one.steps))
-                lines += [f"  {printable(one.rule)}{soft}", f"    implies it with {one.implied:.2f} by {body}{more}"]
-            parts.append("\n".join(lines))
         return "\n\n".join([*parts, *(f"note: {note}" for note in self.notes)])
 
 
-def _name(triple: tuple[str, str, str], negated: bool = False) -> str:
-    return "not " * negated + " ".join(map(printable, triple))
-
-
 def _weighted_name(row: Any) -> str:
-    return f"{_name((row.head, row.relation, row.tail))} (weight {row.weight:.3g})"
+    return f"{printable(row.head)} {printable(row.relation)} {printable(row.tail)} (weight {row.weight:.3g})"
 
 
 def explain(run: Run, head: str, relation: str, tail: str, top: int = 5, *, rules: Any = None) -> Explanation:
@@ -230,7 +175,9 @@ def explain(run: Run, head: str, relation: str, tail: str, top: int = 5, *, rule
     ids = h, graph.relations.id(relation, "relation", ENTITY_ADVICE), t
     rule_base = _rule_base(run, rules)
     [prediction] = predict(run, (head, relation, tail), 1, False)
-    trained = _trained_objective(run)
+    if run.fitted.trained_objective is None:
+        run.fitted.trained_objective = TrainedObjective.build(run)
+    trained = run.fitted.trained_objective
     influence = Influence(trained, run.scorer, *ids)
     rows, change = influence.changes()
     own = _is_triple(trained.graph, rows, ids)
@@ -245,20 +192,12 @@ def explain(run: Run, head: str, relation: str, tail: str, top: int = 5, *, rule
         _influence_table(trained, rows[supporting], change[supporting], ids),
         _influence_table(trained, rows[opposing], change[opposing], ids),
         own_change,
-        _similarity_table(graph, *similar_triples(graph, run.scorer, ids, top)),
-        _similarity_table(graph, *triples_at_same_end(graph, run.scorer, ids, "head", top)),
-        _similarity_table(graph, *triples_at_same_end(graph, run.scorer, ids, "tail", top)),
+        *comparable_triples(graph, run.scorer, ids, top),
         rule_base.implying(ids, top),
         len(rows),
         influence.notes,
         None if prediction.known else _discovery_probability(run, ids),
     )
-
-
-def _trained_objective(run: Run) -> TrainedObjective:
-    if run.fitted.trained_objective is None:
-        run.fitted.trained_objective = TrainedObjective.build(run)
-    return run.fitted.trained_objective
 
 
 def _discovery_probability(run: Run, ids: Ids) -> float | None:
@@ -279,12 +218,8 @@ def _is_triple(graph: Graph, rows: Rows, ids: Ids) -> npt.NDArray[np.bool_]:
 
 
 def _triple_columns(graph: Graph, rows: Rows) -> dict[str, Any]:
-    return {
-        "head": [graph.entities[one] for one in graph.head[rows]],
-        "relation": [graph.relations[one] for one in graph.relation[rows]],
-        "tail": [graph.entities[one] for one in graph.tail[rows]],
-        "weight": graph.weight[rows].astype(np.float64),
-    }
+    names = triple_columns(graph, graph.head[rows], graph.relation[rows], graph.tail[rows])
+    return {**names, "weight": graph.weight[rows].astype(np.float64)}
 
 
 def _influence_table(trained: TrainedObjective, rows: Rows, change: Floats, ids: Ids) -> ResultTable:
@@ -300,10 +235,6 @@ def _influence_table(trained: TrainedObjective, rows: Rows, change: Floats, ids:
     return ResultTable(columns, printed=["head", "relation", "tail", "weight", "change"])
 
 
-def _similarity_table(graph: Graph, rows: Rows, similarity: Floats) -> ResultTable:
-    return ResultTable({**_triple_columns(graph, rows), "similarity": similarity})
-
-
 @torch.no_grad()
 def cosine_similarities(scorer: TableScorer, entity: int) -> Floats:
     """Return the cosine similarity of every entity's embedding with that of one entity; float64 [E]."""
@@ -314,37 +245,28 @@ def cosine_similarities(scorer: TableScorer, entity: int) -> Floats:
     return np.asarray(found, np.float64)
 
 
-def similar_triples(graph: Graph, scorer: TableScorer, ids: Ids, top: int) -> tuple[Rows, Floats]:
-    """Return the most similar triples of the same relation, as rows of the graph, and the similarity of each.
+def comparable_triples(
+    graph: Graph, scorer: TableScorer, ids: Ids, top: int
+) -> tuple[ResultTable, ResultTable, ResultTable]:
+    """Return other triples of the same relation: the most similar ones, and the strongest with the same head or tail.
 
-    The similarity is the mean of the cosine similarities of both ends. The triple itself is left out.
+    The similarity is the cosine similarity of the ends that differ, the mean of both ends for the most similar ones.
     """
     rows = np.flatnonzero(graph.relation == ids[1])
     rows = rows[~_is_triple(graph, rows, ids)]
-    by_head, by_tail = (cosine_similarities(scorer, one) for one in (ids[0], ids[2]))
-    similarity = (by_head[graph.head[rows]] + by_tail[graph.tail[rows]]) / 2
-    order = np.argsort(-similarity, kind="stable")
-    kept = order[_first_occurrences(graph, rows[order])][:top]
-    return rows[kept], similarity[kept]
+    head, tail = graph.head[rows], graph.tail[rows]
+    by_head, by_tail = cosine_similarities(scorer, ids[0])[head], cosine_similarities(scorer, ids[2])[tail]
+    mean, keys = (by_head + by_tail) / 2, graph.keys_of(head, graph.relation[rows], tail)
+    strongest_first = graph.weight[rows] if graph.lower_is_better else -graph.weight[rows]
 
+    def first(order: Floats, similarity: Floats, places: Rows) -> ResultTable:
+        places = places[np.argsort(order[places], kind="stable")]
+        places = places[np.sort(np.unique(keys[places], return_index=True)[1])[:top]]  # a repeated triple once
+        return ResultTable({**_triple_columns(graph, rows[places]), "similarity": similarity[places]})
 
-def triples_at_same_end(graph: Graph, scorer: TableScorer, ids: Ids, end: str, top: int) -> tuple[Rows, Floats]:
-    """Return the triples with the same relation and the same 'head' or 'tail', strongest first, without the triple.
-
-    The similarity is that of the other end with the triple's.
-    """
-    other, same, wanted = ("tail", ids[0], ids[2]) if end == "head" else ("head", ids[2], ids[0])
-    rows = np.flatnonzero((graph.relation == ids[1]) & (getattr(graph, end) == same))
-    rows = rows[~_is_triple(graph, rows, ids)]
-    rows = rows[np.argsort(graph.weight[rows] if graph.lower_is_better else -graph.weight[rows], kind="stable")]
-    rows = rows[_first_occurrences(graph, rows)][:top]
-    return rows, cosine_similarities(scorer, wanted)[getattr(graph, other)[rows]]
-
-
-def _first_occurrences(graph: Graph, rows: Rows) -> Rows:
-    """Return the positions in `rows` at which a triple occurs first, in their order."""
-    keys = graph.keys_of(graph.head[rows], graph.relation[rows], graph.tail[rows])
-    return np.sort(np.unique(keys, return_index=True)[1]).astype(np.int64)
+    same_head, same_tail = np.flatnonzero(head == ids[0]), np.flatnonzero(tail == ids[2])
+    similar = first(-mean, mean, np.arange(len(rows)))
+    return similar, first(strongest_first, by_tail, same_head), first(strongest_first, by_head, same_tail)
 
 
 # ---- rules -----------------------------------------------------------------------------------------------------------
@@ -366,35 +288,36 @@ class RuleBase:
         found = mine(graph, weight_scaling=scaling, **limits)  # type: ignore[arg-type]
         return cls(FactIndex(graph, scaling), [(one.rule, one.soft_confidence) for one in found])
 
-    def implying(self, ids: Ids, top: int) -> tuple[ImplyingRule, ...]:
+    def implying(self, ids: Ids, top: int) -> ResultTable:
         """Return the rules that imply a triple, the most confident first."""
         head, relation, tail = ids
-        found = []
+        found: list[tuple[Any, ...]] = []
         for rule, soft_confidence in self.rules:
             if rule.head.relation == self.index.graph.relations[relation]:
                 proof = prove(self.index, rule, head, tail, MIN_BODY)
                 if len(proof):
-                    found.append(self._strongest(proof, soft_confidence))
-        found.sort(key=lambda one: (-one.implied, -one.confidence * one.body, one.rule))
-        return tuple(found[:top])
+                    body, implied, steps = float(proof.body[0]), float(proof.confidence[0]), self._steps(proof)
+                    found.append((str(rule), rule.truth, soft_confidence, body, implied, len(proof), steps))
+        found.sort(key=lambda row: (-row[4], -row[1] * row[3], row[0]))
+        columns = {name: [row[place] for row in found[:top]] for place, name in enumerate(RULE_COLUMNS)}
+        return ResultTable(columns, printed=("rule", "soft_confidence", "implied", "steps", "groundings"))
 
-    def _strongest(self, proof: Proof, soft_confidence: float | None) -> ImplyingRule:
+    def _steps(self, proof: Proof) -> str:
         """Return the strongest grounding of a rule; of alternatives in its body ('|'), the one that is most true."""
-        bound = {name: int(column[0]) for name, column in proof.bindings.items()}
-        steps = max(
-            ([self._step(atom, bound) for atom in part] for part in proof.rule.body),
-            key=lambda part: sum(-1.0 if one.negated else (one.weight or 0.0) - 1.0 for one in part),
-        )
-        body, implied = float(proof.body[0]), float(proof.confidence[0])
-        return ImplyingRule(str(proof.rule), proof.rule.truth, soft_confidence, body, implied, len(proof), tuple(steps))
+        alternatives = []
+        for part in proof.rule.body:
+            steps = [self._step(atom, proof) for atom in part]
+            alternatives.append((sum(truth for truth, _ in steps), " and ".join(text for _, text in steps)))
+        return max(alternatives, key=lambda alternative: alternative[0])[1]
 
-    def _step(self, atom: Atom, bound: dict[str, int]) -> RuleStep:
+    def _step(self, atom: Atom, proof: Proof) -> tuple[float, str]:
+        """Return how far the truth of a triple of the body is below 1, and its text."""
         graph = self.index.graph
-        first, second = bound[atom.first], bound[atom.second]
-        ends = np.array([first], np.int32), np.array([second], np.int32)
-        weight, exists = self.index.weight(ends[0], graph.relations.id(atom.relation), ends[1])
-        value = float(weight[0]) if exists[0] else None
-        return RuleStep(graph.entities[first], atom.relation, graph.entities[second], value, atom.negated)
+        first, second = (proof.bindings[name][:1].astype(np.int32) for name in (atom.first, atom.second))
+        weight, exists = self.index.weight(first, graph.relations.id(atom.relation), second)
+        text = f"{graph.entities[int(first[0])]} {atom.relation} {graph.entities[int(second[0])]}"
+        text = "not " * atom.negated + text + (f" ({weight[0]:.3g})" if exists[0] else "")
+        return -1.0 if atom.negated else float(weight[0]) * bool(exists[0]) - 1.0, text
 
 
 def _rule_base(run: Run, rules: Any) -> RuleBase:

@@ -1,6 +1,7 @@
 """What a run has fitted: calibration, weight estimator and probability, in memory and in files of the run folder.
 
-The files hold arrays (safetensors) and a fingerprint of the tables that they were fitted to; nothing is unpickled.
+The files hold arrays (safetensors) and a fingerprint of the tables that they were fitted to; nothing is unpickled, and
+everything that is read is checked.
 """
 
 from __future__ import annotations
@@ -8,41 +9,34 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from focuse.data.graph import Graph
 from focuse.data.triple_index import TripleIndex
 from focuse.errors import FocuseError
 from focuse.evaluation.baselines import Predictor
-from focuse.inference.calibration import (
-    CURVE_ARRAYS,
-    LAYOUT,
-    METHODS,
-    Calibration,
-    Conformal,
-    Curves,
-    Probability,
-    check_base_rate,
-)
+from focuse.inference.calibration import CURVE_ARRAYS, Calibration, Conformal, Curves, Probability, check_base_rate
 from focuse.inference.weight_estimator import STAGE_ONE, TREE_FEATURES, BoostedTrees, Estimator
-from focuse.option_strings import choose
 from focuse.storage.atomic import replace_file
-from focuse.storage.tensors import check_tensors, write_arrays
+from focuse.storage.tensors import read_tensors, reading, write_arrays
 
 if TYPE_CHECKING:  # which import this module
     from focuse.inference.explain import RuleBase
-    from focuse.inference.local_loss import TrainedObjective
+    from focuse.inference.influence import TrainedObjective
     from focuse.inference.weight_predictor import WeightPredictor
 
 CALIBRATION_FILE, ESTIMATOR_FILE = "calibration.safetensors", "weights.safetensors"
 PROBABILITY_FILE = "probability.safetensors"
+LAYOUT = 2  # of the files; those of another layout are fitted again
+FIT_AGAIN = "remove it, it will be fitted again"
 FINGERPRINT_BYTES = 1 << 20  # all rows of a table change in training, so parts of the file are enough
 # Names of the parts in files.
 STORED_CURVES = {"given_true": "facts", "with_negatives": "doubting"}
@@ -75,6 +69,24 @@ class FittedCache:
     trained_objective: TrainedObjective | None = None
     mined_rules: RuleBase | None = None
 
+    def store(self, folder: Path | None, tables: str) -> None:
+        """Write what was fitted to the run folder; if that is not possible, it is fitted in each process.
+
+        The scores of an unfinished run still change, and another process may have trained the run further.
+        """
+        self.calibration_stored = False
+        if folder is None or not tables or fingerprint(folder) != tables:
+            return
+        with suppress(OSError, FocuseError, SafetensorError):
+            if self.calibration is not None:
+                save_calibration(self.calibration, folder, tables)
+                self.calibration_stored = True
+            if self.estimator is not None:
+                curves = "" if self.calibration is None else self.calibration.digest()
+                save_estimator(self.estimator, folder, tables, curves)
+            if self.probability is not None:
+                save_probability(self.probability, folder, tables)
+
 
 def fingerprint(folder: Path) -> str:
     """Return a fingerprint of the final tables in a run folder, of the size and both ends of their file, or ''."""
@@ -95,32 +107,47 @@ def _write(path: Path, arrays: Arrays, about: Mapping[str, Any], key: str = "abo
         write_arrays(temporary, arrays, {key: json.dumps(about)})
 
 
-def _read(path: Path, tables: str, parse: Callable[[Arrays, dict[str, Any]], Any], key: str = "about") -> Any:
-    """Return what `parse` makes of a file; None if there is no file, or if it was fitted to other tables."""
-    if not path.exists() or not os.access(path, os.R_OK):
-        return None
-    try:
-        check_tensors(path)
-        with safe_open(path, framework="np") as file:
-            about = json.loads(file.metadata()[key])
-            if about["tables"] != tables:
-                return None
-            return parse({name: file.get_tensor(name) for name in file.keys()}, about)  # noqa: SIM118
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError, FocuseError) as error:
-        raise FocuseError(f"{path}: damaged file ({error}); remove it, it will be fitted again") from None
+@contextmanager
+def _reading(folder: Path | None, name: str, tables: str, key: str = "about") -> Iterator[tuple[Arrays, Any] | None]:
+    """Yield the arrays and the metadata of a file; None if there is no file, or if it was fitted to other tables."""
+    path = (folder or Path()) / name
+    if folder is None or not tables or not os.access(path, os.R_OK):
+        yield None
+        return
+    with reading(path, FIT_AGAIN):
+        tensors, metadata = read_tensors(path, "cpu", FIT_AGAIN)
+        about = json.loads(metadata[key])
+        yield ({name: tensor.numpy() for name, tensor in tensors.items()}, about) if about["tables"] == tables else None
 
 
-def _named(arrays: Arrays, name: str) -> Arrays:
-    return {key.partition("/")[2]: array for key, array in arrays.items() if key.startswith(f"{name}/")}
+def _require(condition: Any, problem: str) -> None:
+    if not condition:
+        raise ValueError(problem)
 
 
-def _curves(method: str, arrays: Arrays, name: str, relations: int) -> Curves:
-    curves = Curves(method, {key: arrays[f"{name}/{key}"] for key in CURVE_ARRAYS[method]})
-    curves.check(relations)
-    return curves
+def _numbers(array: npt.NDArray[Any], shape: tuple[int, ...] | None = None) -> npt.NDArray[np.float64]:
+    """Return an array of finite numbers of a shape, by default of one dimension."""
+    fits = array.ndim == 1 if shape is None else array.shape == shape
+    _require(array.dtype == np.float64 and fits and np.isfinite(array).all(), "invalid numbers")
+    return array
 
 
-# ---- calibration --------------------------------------------------------------------------------------------------
+# ---- calibration and probability ----------------------------------------------------------------------------------
+
+
+def _read_curves(method: str, arrays: Arrays, name: str, relations: int) -> Curves:
+    _require(method in CURVE_ARRAYS, "unknown method")
+    found = {key: _numbers(arrays[f"{name}/{key}"]) for key in CURVE_ARRAYS[method]}
+    sizes = {"trust": relations, "ratio": relations, "slope": relations + 1, "shift": relations + 1}
+    if method == "isotonic":
+        offsets, knots = found["offsets"], len(found["score"])
+        sizes |= {"offsets": len(offsets), "score": knots, "share": knots}
+        fits = len(offsets) == relations + 2 and offsets[0] == 0 and offsets[-1] == knots
+        _require(fits and (np.diff(offsets) >= 0).all(), "offsets do not fit")
+    for key, array in found.items():
+        bounded = key not in ("trust", "share") or (array.min(initial=0) >= 0 and array.max(initial=0) <= 1)
+        _require(len(array) == sizes[key] and bounded, f"{key} does not fit")
+    return Curves(method, found)
 
 
 def save_calibration(made: Calibration, folder: Path, tables: str) -> None:
@@ -130,99 +157,19 @@ def save_calibration(made: Calibration, folder: Path, tables: str) -> None:
         for name, stored in STORED_CURVES.items()
         for key, array in getattr(made, name).arrays.items()
     }
-    about = {"method": made.method, "tables": tables, "layout": made.layout}
+    about = {"method": made.method, "tables": tables, "layout": LAYOUT}
     _write(folder / CALIBRATION_FILE, arrays, about, "calibration")
 
 
-def load_calibration(folder: Path, tables: str, relations: int) -> Calibration | None:
+def load_calibration(folder: Path | None, tables: str, relations: int) -> Calibration | None:
     """Return the calibration in a run folder; None if there is none, or one that was fitted to other tables."""
-
-    def parse(arrays: Arrays, about: dict[str, Any]) -> Calibration:
-        method = choose("calibration", about["method"], METHODS)
-        curves = {name: _curves(method, arrays, stored, relations) for name, stored in STORED_CURVES.items()}
-        return Calibration(method, **curves, layout=int(about.get("layout", 1)))
-
-    found: Calibration | None = _read(folder / CALIBRATION_FILE, tables, parse, "calibration")
-    return found
-
-
-# ---- estimator ----------------------------------------------------------------------------------------------------
-
-
-def save_estimator(made: Estimator, folder: Path, tables: str, curves: str) -> None:
-    """Write an estimator; `tables` and `curves` are fingerprints of what it was fitted to."""
-    arrays: Arrays = {
-        f"{STORED_TREES[name]}/{key}": array
-        for name, trees in made.trees.items()
-        for key, array in trees.to_arrays().items()
-    }
-    errors = made.conformal
-    arrays |= {"conformal/off": errors.errors, "conformal/relation": errors.relation, "conformal/truth": errors.truth}
-    about = {
-        "layout": LAYOUT,
-        "tables": tables,
-        "curves": curves,
-        "forests": [STORED_TREES[name] for name in made.trees],
-    }
-    _write(folder / ESTIMATOR_FILE, arrays | {"mix": made.mix}, {**about, "notes": list(made.notes)})
-
-
-def load_estimator(
-    folder: Path,
-    tables: str,
-    curves: str | None,
-    train: Graph,
-    score: Predictor,
-    curve: Predictor,
-    common_range: bool = False,
-) -> Estimator | None:
-    """Return the estimator in a run folder; None without one, or with one of other tables or curves (None: any).
-
-    The weights of `train` are in [0, 1]. In the first layout, all relations had a `common_range`.
-    """
-
-    def parse(arrays: Arrays, about: dict[str, Any]) -> Estimator | None:
-        layout = about.get("layout")
-        if layout == 1 and common_range and about.get("range") == [0.0, 1.0]:
-            layout = LAYOUT
-            arrays["conformal/truth"] = np.zeros(len(arrays["conformal/off"]))  # no weight lay beyond the range
-        if layout != LAYOUT or (curves is not None and about.get("curves") != curves):
+    with _reading(folder, CALIBRATION_FILE, tables, "calibration") as found:
+        if found is None:
             return None
-        mix = _non_negative(arrays["mix"])
-        if mix.shape != (3,) or not abs(mix.sum() - 1) < 1e-6:
-            raise ValueError("shares do not add up to 1")
-        stored = {name: key for name, key in STORED_TREES.items() if key in about["forests"]}
-        if len(stored) != len(about["forests"]) or (stored and not {*STAGE_ONE} <= {*stored}):
-            raise ValueError("trees do not belong together")
-        trees = {
-            name: BoostedTrees.from_arrays(_named(arrays, key), TREE_FEATURES[name]) for name, key in stored.items()
-        }
-        conformal = _conformal(arrays, len(train.relations))
-        return Estimator(train, score, curve, trees, mix, conformal, tuple(map(str, about["notes"])))
-
-    found: Estimator | None = _read(folder / ESTIMATOR_FILE, tables, parse)
-    return found
-
-
-def _conformal(arrays: Arrays, relations: int) -> Conformal:
-    errors, relation = _non_negative(arrays["conformal/off"]), arrays["conformal/relation"]
-    truth = arrays["conformal/truth"]
-    fits = relation.dtype.kind == "i" and truth.dtype.kind == "f" and relation.shape == errors.shape == truth.shape
-    if not fits or not np.isfinite(truth).all():
-        raise ValueError("conformal rows do not fit")
-    if len(relation) and not 0 <= relation.min() <= relation.max() < relations:
-        raise ValueError("conformal rows of unknown relations")
-    return Conformal(errors, relation.astype(np.int64), relations, truth.astype(np.float64))
-
-
-def _non_negative(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return an array of finite numbers that are not below 0."""
-    if array.dtype.kind != "f" or array.ndim != 1 or not (np.isfinite(array) & (array >= 0)).all():
-        raise ValueError("invalid numbers")
-    return array.astype(np.float64)
-
-
-# ---- probability --------------------------------------------------------------------------------------------------
+        arrays, about = found
+        method = about["method"]
+        curves = {name: _read_curves(method, arrays, stored, relations) for name, stored in STORED_CURVES.items()}
+        return Calibration(method, **curves) if about.get("layout") == LAYOUT else None
 
 
 def save_probability(made: Probability, folder: Path, tables: str) -> None:
@@ -233,15 +180,76 @@ def save_probability(made: Probability, folder: Path, tables: str) -> None:
     _write(folder / PROBABILITY_FILE, arrays, about)
 
 
-def load_probability(folder: Path, tables: str, relations: int) -> Probability | None:
+def load_probability(folder: Path | None, tables: str, relations: int) -> Probability | None:
     """Return the probability in a run folder; None if there is none, or one that was fitted to other tables."""
-
-    def parse(arrays: Arrays, about: dict[str, Any]) -> Probability:
-        curves = _curves(about["method"], arrays, "curves", relations)
-        if arrays["line"].shape != (3,) or not np.isfinite(arrays["line"]).all():
-            raise ValueError("line does not fit")
+    with _reading(folder, PROBABILITY_FILE, tables) as found:
+        if found is None:
+            return None
+        arrays, about = found
+        curves = _read_curves(about["method"], arrays, "curves", relations)
         rates = check_base_rate(about["base_rate"]), check_base_rate(about["fitted_rate"])
-        return Probability(arrays["line"], curves, *rates, str(about["negatives"]))
+        return Probability(_numbers(arrays["line"], (3,)), curves, *rates, str(about["negatives"]))
 
-    found: Probability | None = _read(folder / PROBABILITY_FILE, tables, parse)
-    return found
+
+# ---- estimator ----------------------------------------------------------------------------------------------------
+
+
+def save_estimator(made: Estimator, folder: Path, tables: str, curves: str) -> None:
+    """Write an estimator; `tables` and `curves` are fingerprints of what it was fitted to."""
+    arrays: Arrays = {
+        f"{STORED_TREES[name]}/{part.name}": getattr(trees, part.name)
+        for name, trees in made.trees.items()
+        for part in fields(BoostedTrees)
+    }
+    errors = made.conformal
+    arrays |= {"conformal/off": errors.errors, "conformal/relation": errors.relation, "conformal/truth": errors.truth}
+    stored = [STORED_TREES[name] for name in made.trees]
+    about = {"layout": LAYOUT, "tables": tables, "curves": curves, "forests": stored, "notes": list(made.notes)}
+    _write(folder / ESTIMATOR_FILE, arrays | {"mix": made.mix}, about)
+
+
+def load_estimator(
+    folder: Path | None, tables: str, curves: str | None, train: Graph, score: Predictor, curve: Predictor
+) -> Estimator | None:
+    """Return the estimator in a run folder; None without one, or with one of other tables or curves (None: any).
+
+    The weights of `train` are in [0, 1].
+    """
+    with _reading(folder, ESTIMATOR_FILE, tables) as found:
+        if found is None:
+            return None
+        arrays, about = found
+        if about.get("layout") != LAYOUT or (curves is not None and about.get("curves") != curves):
+            return None
+        mix = _numbers(arrays["mix"], (3,))
+        _require((mix >= 0).all() and abs(mix.sum() - 1) < 1e-6, "shares do not add up to 1")
+        stored = {name: key for name, key in STORED_TREES.items() if key in about["forests"]}
+        complete = len(stored) == len(about["forests"]) and (not stored or {*STAGE_ONE} <= {*stored})
+        _require(complete, "trees do not belong together")
+        trees = {name: _read_trees(arrays, key, TREE_FEATURES[name]) for name, key in stored.items()}
+        errors, relation = _numbers(arrays["conformal/off"]), arrays["conformal/relation"]
+        truth, relations = _numbers(arrays["conformal/truth"], errors.shape), len(train.relations)
+        known = (relation >= 0) & (relation < relations)
+        fits = relation.dtype == np.int64 and relation.shape == errors.shape and (errors >= 0).all() and known.all()
+        _require(fits, "conformal rows do not fit")
+        conformal = Conformal(errors, relation, relations, truth)
+        return Estimator(train, score, curve, trees, mix, conformal, tuple(map(str, about["notes"])))
+
+
+def _read_trees(arrays: Arrays, name: str, features: int) -> BoostedTrees:
+    """Return trees over `features` features, each of whose paths ends."""
+    made = BoostedTrees(**{part.name: arrays[f"{name}/{part.name}"] for part in fields(BoostedTrees)})
+    nodes, here = len(made.feature), np.arange(len(made.feature))
+    _numbers(made.base, (1,))
+    _numbers(made.value, (nodes,))
+    for part in (made.roots, made.feature, made.left, made.right):
+        _require(part.dtype == np.int32 and part.ndim == 1, "trees with other types of numbers")
+    same_length = all(len(part) == nodes for part in (made.left, made.right, made.threshold))
+    thresholds = made.threshold.dtype == np.float64 and made.threshold.ndim == 1 and not np.isnan(made.threshold).any()
+    _require(nodes and same_length and thresholds, "trees with other shapes")
+    leaf = (made.left == here) & (made.right == here)
+    onward = (np.minimum(made.left, made.right) > here) & (np.maximum(made.left, made.right) < nodes)
+    _require((leaf | onward).all(), "trees that do not end")
+    for part, limit in ((made.roots, nodes), (made.feature, features)):
+        _require(part.min(initial=0) >= 0 and part.max(initial=0) < limit, "nodes out of range")
+    return made

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +17,20 @@ from torch import Tensor
 
 from focuse.data import readers
 from focuse.data.graph import Graph, Side, concatenate, find_sorted, lookup_sorted
-from focuse.data.sniffer import TableLayout, choose_columns, detect_layout, quoting
+from focuse.data.sniffer import choose_columns, detect_layout
 from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.engines.base import Scorer
 from focuse.errors import FocuseError
-from focuse.inference.candidates import Ids, Names, check_count, find_names
-from focuse.inference.exhaustive_search import EXCLUDED, check_finite, top_scores
+from focuse.inference.link_search import (
+    EXCLUDED,
+    Ids,
+    Names,
+    check_count,
+    check_finite,
+    find_names,
+    top_scores,
+    triple_columns,
+)
 from focuse.inference.weight_predictor import WeightPredictor, can_predict_weights
 from focuse.results import ResultTable
 from focuse.training.callbacks import Progress, track_progress
@@ -48,7 +52,7 @@ def predict(
     run: Run, triple: PartialTriple, top: int, new_only: bool, candidates: Names = None, weights: bool = True
 ) -> ResultTable:
     """Rank the completions of one triple; see `Run.predict`."""
-    found = _complete(run, find_query(run.splits.train, triple, new_only), top, new_only, candidates, weights)
+    found = _complete(run, find_query(run.splits.train, triple), top, new_only, candidates, weights)
     return ResultTable(found.to_arrow().drop_columns("query"), printed=PRINTED, empty=NOTHING)
 
 
@@ -70,33 +74,14 @@ def _complete(
     return predictor.predict(asked, run.weight_predictor(full=True) if with_weights else None, progress)
 
 
-def find_query(names: Graph, triple: PartialTriple, new_only: bool = False) -> Ids:
+def find_query(names: Graph, triple: PartialTriple) -> Ids:
     """Return the ids [3, 1] of a triple with at most one missing part."""
     head, relation, tail = triple
     if triple.count(None) > 1:
         raise FocuseError("predict: give two of head, relation and tail (or all three); the third is ranked")
-    if new_only and None not in triple:
-        raise FocuseError("predict: nothing is missing that could be new; leave one part out, or --new-only")
     h, t = (MISSING if end is None else names.entities.id(end, "entity", RELATION_ADVICE) for end in (head, tail))
     r = MISSING if relation is None else names.relations.id(relation, "relation", ENTITY_ADVICE)
     return np.array([[h], [r], [t]])
-
-
-def triple_columns(names: Graph, head: Ids, relation: Ids, tail: Ids) -> dict[str, Any]:
-    """Return the names of triples."""
-    entities = names.entities
-    return {"head": entities.take(head), "relation": names.relations.take(relation), "tail": entities.take(tail)}
-
-
-def predicted_columns(
-    predictor: WeightPredictor | None, score: Any, head: Any, relation: Any, tail: Any
-) -> dict[str, Any]:
-    """Return weights, probability and confidence of triples with their scores as answers, [n] each; NaN if unknown."""
-    columns = dict.fromkeys(PREDICTED, np.full(len(head), np.nan))
-    if predictor is None or not len(head):
-        return columns
-    found = predictor.columns_for(score, head, relation, tail)
-    return columns | {name: found[name] for name in PREDICTED if name in found}
 
 
 # ---- ranking --------------------------------------------------------------------------------------------------------
@@ -134,7 +119,7 @@ class BatchPredictor:
         complete = (asked != MISSING).all(0)
         if self.new_only and complete.any():
             row = int(np.flatnonzero(complete)[0]) + 1
-            raise FocuseError(f"query {row}: nothing is missing that could be new; leave one part out")
+            raise FocuseError(f"query {row}: nothing is missing that could be new; leave one part out, or --new-only")
         known = self._related_triples(asked)
         index = build_triple_index(known, self.scorer.device) if self.new_only else None
         blocks: list[tuple[Any, ...]] = [(np.empty(0, np.int64),) * 5 + (np.empty(0, np.float32),)]
@@ -143,11 +128,9 @@ class BatchPredictor:
                 rank = partial(self._rank, index=index, missing=part)
                 blocks += self._in_blocks(asked, asked[row] == MISSING, rank, part, tracked)
             blocks += self._in_blocks(asked, complete, self._rank_of_tail, "tail", tracked)
-        query, ranks, head, relation, tail, score = (np.concatenate(column) for column in zip(*blocks, strict=True))
-        order = np.lexsort((ranks, query))
-        query, ranks, head, relation, tail, score = (
-            column[order] for column in (query, ranks, head, relation, tail, score)
-        )
+        joined = [np.concatenate(column) for column in zip(*blocks, strict=True)]
+        order = np.lexsort((joined[1], joined[0]))  # by query, then by rank
+        query, ranks, head, relation, tail, score = (column[order] for column in joined)
         is_known, weight = _known_weights(known, head, relation, tail)
         columns = {
             "query": query + 1,
@@ -156,8 +139,10 @@ class BatchPredictor:
             "score": score.astype(np.float64),
             "known": is_known,
             "weight": weight,
-            **predicted_columns(predictor, score, head, relation, tail),
+            **dict.fromkeys(PREDICTED, np.full(len(head), np.nan)),
         }
+        if predictor is not None and len(head):
+            columns |= predictor.columns_for(score, head, relation, tail)
         notes = [f"stopped after {tracked.fraction:.0%} of the queries"] if tracked.stopped else []
         info = {"queries": asked.shape[1], "stopped": tracked.stopped}
         return ResultTable(columns, notes=notes, info=info, printed=("query", *PRINTED), empty=NOTHING)
@@ -261,9 +246,9 @@ def _known_weights(graphs: list[Graph], head: Any, relation: Any, tail: Any) -> 
 def read_queries(queries: Any, names: Graph) -> Ids:
     """Read the ids [3, n] of queries from a file (TSV, CSV, Parquet), a frame, or rows (head, relation, tail).
 
-    The missing part is empty, '?' or None. An unknown name is an error with its file and line.
+    The missing part is empty, '?' or None. An unknown name is an error with its file and row.
     """
-    where, layout = "queries", None
+    where = "queries"
     if isinstance(queries, str | os.PathLike):
         path, where = Path(queries), str(queries)
         if readers.inspect_file(path).is_parquet:
@@ -274,14 +259,14 @@ def read_queries(queries: Any, names: Graph) -> Ids:
             table = readers.parse_text(path, layout).rename_columns(list(PARTS))
     elif hasattr(queries, "__arrow_c_stream__") or hasattr(queries, "__dataframe__"):
         table = readers.frame_to_arrow(queries)
+    elif isinstance(queries, Iterable):
+        is_single = isinstance(queries, tuple) and all(part is None or isinstance(part, str) for part in queries)
+        rows: Any = [queries] if is_single else queries
+        table = readers.rows_to_arrow(rows, where, PARTS)
     else:
-        table = _rows_to_table(queries)
+        raise FocuseError(f"cannot read queries from {type(queries).__name__}: give a file, a frame or rows")
     table = readers.without_index_columns(table, where, PARTS)
     chosen = choose_columns(list(table.column_names), True, None, where)[:3]
-
-    def locate(row: Any) -> str:
-        return f"{where}, row {row + 1}" if layout is None else f"{where}, line {_line_of_row(path, layout, int(row))}"
-
     ids = []
     for part, column in zip(PARTS, (table.column(index) for index in chosen), strict=True):
         kind, vocabulary = ("relation", names.relations) if part == "relation" else ("entity", names.entities)
@@ -295,33 +280,9 @@ def read_queries(queries: Any, names: Graph) -> Ids:
             try:
                 vocabulary.id(text[int(row)].as_py(), kind, "order the columns head, relation, tail")
             except FocuseError as error:
-                raise FocuseError(f"{locate(row)}: {error}") from None
+                raise FocuseError(f"{where}, row {row + 1}: {error}") from None
         ids.append(np.where(found < 0, MISSING, found))
     num_missing = (np.stack(ids) == MISSING).sum(0)
     for row in np.flatnonzero(num_missing > 1)[:1]:
-        raise FocuseError(f"{locate(row)}: {int(num_missing[row])} parts are empty; give two of the three")
+        raise FocuseError(f"{where}, row {row + 1}: {int(num_missing[row])} parts are empty; give two of the three")
     return np.stack(ids)
-
-
-def _rows_to_table(queries: Any) -> pa.Table:
-    """Return rows (head, relation, tail), or a single row, as a table."""
-    if not isinstance(queries, Iterable):
-        raise FocuseError(f"cannot read queries from {type(queries).__name__}: give a file, a frame or rows")
-    is_single = isinstance(queries, tuple) and all(part is None or isinstance(part, str) for part in queries)
-    rows = [queries] if is_single else list(queries)
-    for number, row in enumerate(rows, 1):
-        parts = tuple(row) if isinstance(row, Iterable) and not isinstance(row, str) else ()
-        if len(parts) != 3 or not all(part is None or isinstance(part, str) for part in parts):
-            raise FocuseError(f"queries, row {number}: {row!r:.60} is not a tuple of head, relation and tail (or None)")
-    columns = zip(*map(tuple, rows), strict=True) if rows else ((), (), ())
-    return pa.table([pa.array(column, pa.string()) for column in columns], names=list(PARTS))
-
-
-def _line_of_row(path: Path, layout: TableLayout, row: int) -> int:
-    """Return the line of a text file in which a row ends."""
-    with readers.open_decompressed(path) as stream, suppress(csv.Error):  # a field longer than the csv module reads
-        text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
-        rows = csv.reader(text, delimiter=layout.delimiter, quoting=quoting(layout.delimiter))
-        lines = (rows.line_num for fields in rows if fields and rows.line_num > layout.header_lines)
-        return next(islice(lines, row, None))
-    return row + 1 + layout.header_lines

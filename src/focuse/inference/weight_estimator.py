@@ -14,12 +14,12 @@ All weights here are in [0, 1].
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,13 +28,14 @@ from focuse.data.graph import Graph, concatenate, find_all_sorted, find_sorted
 from focuse.data.splits import ValidationParts
 from focuse.evaluation.baselines import AnyIds, KeyedWeights, Predictor, relation_means
 from focuse.evaluation.metrics import FloatArray, Keys
-from focuse.inference.calibration import COVERAGE, Conformal, measure_errors
+from focuse.inference.calibration import Conformal, measure_errors
 from focuse.objective.negatives import corrupt_graph
 from focuse.random_streams import RandomStream
+from focuse.system import chunks
 
 # ---- boosted trees ------------------------------------------------------------------------------------------------
 
-ROWS_AT_ONCE = 1 << 15  # rows that go down the trees together, so that they stay in the cache
+TRIPLES_AT_ONCE = 1 << 15  # triples that go down the trees together, so that they stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,13 +56,12 @@ class BoostedTrees:
     value: FloatArray
 
     def __call__(self, rows: FloatArray) -> FloatArray:
-        """Predict a number for each row: [n, features] -> [n]."""
-        parts = [self._predict(rows[start : start + ROWS_AT_ONCE]) for start in range(0, len(rows), ROWS_AT_ONCE)]
-        return np.concatenate(parts) if parts else np.empty(0)
+        """Predict a number for each row: [n, features] -> [n].
 
-    def _predict(self, rows: FloatArray) -> FloatArray:
-        """Predict a block of rows; few rows go down many trees at once, because each step is one call."""
-        flat, width, trees = np.ascontiguousarray(rows).ravel(), rows.shape[1], max(1, ROWS_AT_ONCE // len(rows))
+        Few rows go down many trees at once, because each step is one call.
+        """
+        flat, width = np.ascontiguousarray(rows).ravel(), rows.shape[1]
+        trees = max(1, TRIPLES_AT_ONCE // max(len(rows), 1))
         start = np.arange(len(rows), dtype=np.int64) * width
         total = np.full(len(rows), float(self.base[0]))
         for first in range(0, len(self.roots), trees):
@@ -78,32 +78,6 @@ class BoostedTrees:
             else:
                 total = np.cumsum(np.vstack([total, self.value[node]]), axis=0)[-1]
         return total
-
-    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        return {part.name: getattr(self, part.name) for part in fields(self)}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], features: int) -> BoostedTrees:
-        """Raise ValueError unless the arrays are trees over `features` features, each of whose paths ends."""
-        made = cls(**{part.name: arrays[part.name] for part in fields(cls)})
-        integers, numbers = (made.roots, made.feature, made.left, made.right), (made.base, made.threshold, made.value)
-        if any(part.dtype != np.int32 for part in integers) or any(part.dtype != np.float64 for part in numbers):
-            raise ValueError("trees with other types of numbers")
-        nodes = len(made.feature)
-        per_node = (made.feature, made.threshold, made.left, made.right, made.value)
-        if any(part.shape != (nodes,) for part in per_node) or made.roots.ndim != 1 or made.base.shape != (1,):
-            raise ValueError("trees with other shapes")
-        here = np.arange(nodes)
-        leaf = (made.left == here) & (made.right == here)
-        onward = (made.left > here) & (made.right > here) & (made.left < nodes) & (made.right < nodes)
-        if not nodes or not (leaf | onward).all():
-            raise ValueError("trees that do not end")
-        for part, limit in ((made.roots, nodes), (made.feature, features)):
-            if part.min(initial=0) < 0 or part.max(initial=0) >= limit:
-                raise ValueError("nodes out of range")
-        if np.isnan(made.threshold).any() or not all(np.isfinite(part).all() for part in (made.value, made.base)):
-            raise ValueError("values that are not finite")
-        return made
 
 
 def fit_trees(
@@ -375,8 +349,7 @@ class GraphFeatures:
     def _common_neighbors(self, h: Keys, t: Keys) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the number of common neighbors, their rarity (Adamic and Adar), and the weight of their edges."""
         parts: list[tuple[Any, Any, Any]] = [(np.empty(0), np.empty(0), np.empty(0))]
-        for start in range(0, len(h), PAIRS_AT_ONCE):
-            rows = slice(start, start + PAIRS_AT_ONCE)
+        for rows in chunks(len(h), PAIRS_AT_ONCE):
             both = self.neighbors[h[rows]].multiply(self.neighbors[t[rows]])
             shared = (both > 0).astype(np.float64)
             count = np.asarray(shared.sum(1)).ravel()
@@ -411,7 +384,6 @@ MIN_EDGES = 1_000  # of train for stage one
 MIN_CALIBRATION_ROWS = 500  # for stage two
 MIN_SCALE_ROWS = 300  # for scales that differ from edge to edge
 MIN_STOPPING_ROWS = 30  # fewer rows decide nothing
-TRIPLES_AT_ONCE = 1 << 17
 SCORE_FEATURES = 4  # columns of stage two in addition to those of stage one
 SINGLE_THREAD_EDGES = 50_000  # with fewer edges of train, threads wait for each other longer than they work
 USEFUL = 0.98  # one more estimate must reduce the squared error to less than this fraction
@@ -427,8 +399,7 @@ TREE_FEATURES = {
 NOT_USEFUL = "graph features do not improve the weights of held-out rows; simple estimates are used"
 
 
-@dataclass(frozen=True, eq=False)
-class Estimates:
+class Estimates(NamedTuple):
     """Estimated weights [n] of n triples: mean and median if each triple is true, and the `scale` of the error.
 
     `with_negatives` and `with_negatives_median` are mean and median for triples that may be false, with weight 0;
@@ -465,16 +436,12 @@ class Estimator:
         return relation_means(self.train)
 
     def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Estimates:
-        starts = range(0, max(len(head), 1), TRIPLES_AT_ONCE)
-        parts = [
-            self._estimate(*(ids[start : start + TRIPLES_AT_ONCE] for ids in (head, relation, tail)))
-            for start in starts
+        blocks = [
+            self._estimate(head[rows], relation[rows], tail[rows])
+            for rows in chunks(max(len(head), 1), TRIPLES_AT_ONCE)
         ]
-        columns = {part.name: [getattr(block, part.name) for block in parts] for part in fields(Estimates)}
-        joined: dict[str, Any] = {
-            name: None if part[0] is None else np.concatenate(part) for name, part in columns.items()
-        }
-        return Estimates(**joined)
+        columns: list[Any] = [None if part[0] is None else np.concatenate(part) for part in zip(*blocks, strict=True)]
+        return Estimates(*columns)
 
     def _estimate(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Estimates:
         if "given_true" not in self.trees or not len(head):
@@ -518,12 +485,6 @@ class Estimator:
         if self.score is not None:
             columns += [self.score(head, relation, tail), self.score(tail, relation, head)]
         return np.column_stack([*columns, rows]), given_true, link
-
-    def interval(
-        self, estimates: Estimates, relation: AnyIds, coverage: float = COVERAGE
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return bounds [n] that contain the weight of a true triple with probability `coverage`."""
-        return self.conformal.interval(estimates.mean, estimates.scale, relation, coverage)
 
 
 def fit_estimator(

@@ -8,16 +8,13 @@ units. Curves and trees are fitted when they are first needed, and stored in the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 
 from focuse.data.graph import AlignedGraph, Graph, concatenate, find_sorted, lookup_sorted
 from focuse.data.out_of_core import LARGE_GRAPH
@@ -52,7 +49,6 @@ from focuse.inference import fitted
 from focuse.inference.calibration import (
     BASE_RATE,
     COVERAGE,
-    LAYOUT,
     METHODS,
     Calibration,
     Probability,
@@ -63,12 +59,13 @@ from focuse.inference.calibration import (
     measure_errors,
     plain_probability,
 )
+from focuse.inference.link_search import triple_columns
 from focuse.inference.weight_estimator import Estimates, Estimator, conformal_rows, finish_estimator, fit_estimator
 from focuse.models.base import confidence as model_confidence
 from focuse.objective.negatives import corrupt_graph
 from focuse.option_strings import choose
 from focuse.results import ResultTable
-from focuse.system import free_memory
+from focuse.system import chunks, free_memory
 from focuse.training.preparation import read_test_graph
 
 if TYPE_CHECKING:
@@ -87,7 +84,7 @@ class WeightPredictor:
     """The weights that a run predicts: `given_true` and `with_negatives` by calibration, `native` by the model itself.
 
     An `estimator` adds weights by graph features, with intervals; a `probability` adds the probability that a triple
-    is true. `held` is validation in disjoint parts. If `single_column`, weights are those of one of several columns,
+    is true. `parts` are validation in disjoint parts. If `single_column`, weights are those of one of several columns,
     to which the model's own confidence does not refer.
     """
 
@@ -95,8 +92,8 @@ class WeightPredictor:
     scorer: ModelScorer
     splits: Splits
     normalizer: Normalizer
+    parts: ValidationParts
     calibration: Calibration | None = None
-    held: ValidationParts | None = None
     estimator: Estimator | None = None
     probability: Probability | None = None
     notes: tuple[str, ...] = ()
@@ -106,13 +103,6 @@ class WeightPredictor:
     def units(self) -> WeightScaler:
         """The unit of each relation's weights in train."""
         return WeightScaler.fit(self.splits.train)
-
-    @property
-    def parts(self) -> ValidationParts:
-        """Validation in parts; without `held`, all of it is for calibration."""
-        valid = self.splits.valid
-        nothing = valid.select(np.empty(0, np.int64))
-        return ValidationParts(nothing, valid, nothing) if self.held is None else self.held
 
     def known_keys(self) -> Any:
         """Return the keys of all known triples."""
@@ -125,8 +115,8 @@ class WeightPredictor:
     def score(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
         """Return the scores of triples, ids [n] -> [n]."""
         parts = [np.empty(0)]
-        for start in range(0, len(head), TRIPLES_AT_ONCE):
-            columns = (ids[start : start + TRIPLES_AT_ONCE].astype(np.int64) for ids in (head, relation, tail))
+        for rows in chunks(len(head), TRIPLES_AT_ONCE):
+            columns = (ids[rows].astype(np.int64) for ids in (head, relation, tail))
             ids = (torch.from_numpy(column).to(self.scorer.device) for column in columns)
             parts.append(self.scorer.score(*ids).double().cpu().numpy())
         return np.concatenate(parts)
@@ -191,8 +181,9 @@ class WeightPredictor:
         return columns
 
     def columns_for(self, score: FloatArray, head: AnyIds, relation: AnyIds, tail: AnyIds) -> dict[str, Any]:
-        """Return the columns of `predict`, and the confidence of triples with these scores [n] as answers."""
+        """Return weights, probability, and the confidence of triples with these scores [n] as answers."""
         columns = self.predict(head, relation, tail)
+        del columns["known"]  # in train; answers also know validation and test
         if self.scorer.side_dependent:  # curves are fitted to the mean score of both sides
             score = self.score(head, relation, tail)
         if self.calibration is not None or self.scorer.model.confidence_head is not None:
@@ -203,7 +194,8 @@ class WeightPredictor:
         """Return bounds [n] in the user's units around estimates of the estimator."""
         if self.estimator is None:
             raise FocuseError("no estimator was fitted")
-        return self._bounds(self.estimator.interval(found, relation, coverage), relation)
+        ends = self.estimator.conformal.interval(found.mean, found.scale, relation, coverage)
+        return self._bounds(ends, relation)
 
     def _bounds(self, ends: tuple[FloatArray, FloatArray], relation: AnyIds) -> tuple[FloatArray, FloatArray]:
         low, high = reversed(ends) if self.splits.train.lower_is_better else ends
@@ -301,9 +293,7 @@ def predict_weights(run: Run, triples: Any, *, coverage: float = COVERAGE, colum
     if column is not None and predictor.probability is not None:  # the probability of a link is that of all columns
         columns["probability"] = predictor.probable(*ids)
     table = {
-        "head": names.entities.take(rows.head),
-        "relation": names.relations.take(rows.relation),
-        "tail": names.entities.take(rows.tail),
+        **triple_columns(names, *ids),
         "known": columns.pop("known"),
         **({"weight": rows.weight} if graph.weighted and run.splits.merger is None else {}),
         **columns,
@@ -335,38 +325,38 @@ def weight_predictor(run: Run, full: bool = False) -> WeightPredictor:
             "than is free; predict and evaluate work without"
         )
     plain, cache, relations = _plain_predictor(run), run.fitted, len(run.splits.train.relations)
-    if cache.calibration is None and run.folder is not None and run.tables_checksum:
-        cache.calibration = fitted.load_calibration(run.folder, run.tables_checksum, relations)
-    found = cache.calibration
-    # In the first layout, weights were scaled by one range for all relations.
-    if found is None or (found.layout < LAYOUT and not plain.units.common):
-        cache.calibration = plain.fit_calibration("isotonic" if found is None else found.method)
-        store_fitted(run, "calibration")
+    stored = run.folder, run.tables_checksum
+    if cache.calibration is None:
+        cache.calibration = fitted.load_calibration(*stored, relations)
+    if cache.calibration is None:
+        cache.calibration = plain.fit_calibration("isotonic")
+        cache.store(*stored)
     known = replace(plain, calibration=cache.calibration)
     if not full:
         return known
     if cache.estimator is None:
-        cache.estimator = _stored_estimator(run, known, "" if known.calibration is None else known.calibration.digest())
+        curves = "" if known.calibration is None else known.calibration.digest()
+        cache.estimator = fitted.load_estimator(run.folder, run.tables_checksum, curves, *known.estimator_parts())
     if cache.estimator is None:
         if cache.before_fitting is not None:
             cache.before_fitting()
         cache.estimator = known.fit_estimator(run.settings.seed)
-        store_fitted(run, "estimator")
+        cache.store(*stored)
     if known.calibration is None and not cache.estimator.trees:  # neither validation nor enough edges
         return known
     known = replace(known, estimator=cache.estimator)
-    if cache.probability is None and run.folder is not None and run.tables_checksum:
-        cache.probability = fitted.load_probability(run.folder, run.tables_checksum, relations)
+    if cache.probability is None:
+        cache.probability = fitted.load_probability(*stored, relations)
     if cache.probability is None:
         cache.probability = _fit_probability(run, known, None, None, BASE_RATE)
-        store_fitted(run, "probability")
+        cache.store(*stored)
     return replace(known, probability=cache.probability)
 
 
 def _plain_predictor(run: Run) -> WeightPredictor:
     """Return a predictor to which nothing is fitted yet."""
-    held, notes = validation_parts(run.splits.valid, run.settings.stop_fraction, run.settings.seed)
-    return WeightPredictor(run.settings.model, run.scorer, run.splits, run.normalizer, held=held, notes=notes)
+    parts, notes = validation_parts(run.splits.valid, run.settings.stop_fraction, run.settings.seed)
+    return WeightPredictor(run.settings.model, run.scorer, run.splits, run.normalizer, parts, notes=notes)
 
 
 def validation_parts(valid: Graph, stop_fraction: float, seed: int) -> tuple[ValidationParts, tuple[str, ...]]:
@@ -392,8 +382,8 @@ def column_predictor(run: Run, name: str) -> WeightPredictor:
         splits = replace(run.splits, train=train, valid=valid, test=test, merger=None)
         # The parts of validation are those of the run; rows with this column alone would be split differently.
         plain = _plain_predictor(run)
-        held = ValidationParts(*(getattr(plain.parts, part.name).column(name) for part in fields(ValidationParts)))
-        known = replace(plain, splits=splits, held=held, single_column=True)
+        parts = ValidationParts(*(getattr(plain.parts, part.name).column(name) for part in fields(ValidationParts)))
+        known = replace(plain, splits=splits, parts=parts, single_column=True)
         known = replace(known, calibration=known.fit_calibration("isotonic"))
         known = replace(known, estimator=known.fit_estimator(run.settings.seed))
         run.fitted.column_predictors[name] = known
@@ -416,12 +406,14 @@ def calibrate(
     if made is None:
         raise FocuseError(NO_VALIDATION)
     known = replace(plain, calibration=made)
-    before = run.fitted.estimator or _stored_estimator(run, known, None)
+    before = run.fitted.estimator
+    if before is None:  # the trees of other curves can be used again
+        before = fitted.load_estimator(run.folder, run.tables_checksum, None, *known.estimator_parts())
     run.fitted.calibration = made
     run.fitted.estimator = known.fit_estimator(run.settings.seed, before)
     known = replace(known, estimator=run.fitted.estimator)
     run.fitted.probability = _fit_probability(run, known, method, false, base_rate)
-    store_fitted(run)
+    run.fitted.store(run.folder, run.tables_checksum)
     return made
 
 
@@ -450,41 +442,6 @@ def _own_negatives(run: Run, given: Any, known: AnyIds) -> Graph:
         why = f"{len(rows) - len(left):,} are in the graph, {aligned.unseen.rows:,} have unknown names"
         raise FocuseError(f"{rows.source}: {count:,} negatives left ({why}); give {MIN_NEGATIVES} or more")
     return left
-
-
-def _stored_estimator(run: Run, known: WeightPredictor, curves: str | None) -> Estimator | None:
-    if run.folder is None or not run.tables_checksum:
-        return None
-    parts = known.estimator_parts()
-    return fitted.load_estimator(run.folder, run.tables_checksum, curves, *parts, common_range=known.units.common)
-
-
-def storable_folder(run: Run) -> Path | None:
-    """Return the run folder if what was fitted to its tables can be stored there.
-
-    The scores of an unfinished run still change, and another process may have trained the run further.
-    """
-    if run.folder is None or not run.tables_checksum or fitted.fingerprint(run.folder) != run.tables_checksum:
-        return None
-    return run.folder
-
-
-def store_fitted(run: Run, part: str | None = None) -> None:
-    """Write one part, or all parts, to the run folder; if that is not possible, they are fitted in each process."""
-    folder, cache, tables = storable_folder(run), run.fitted, run.tables_checksum
-    if part in (None, "calibration"):
-        cache.calibration_stored = False
-    if folder is None:
-        return
-    with suppress(OSError, FocuseError, SafetensorError):
-        if cache.calibration is not None and part in (None, "calibration"):
-            fitted.save_calibration(cache.calibration, folder, tables)
-            cache.calibration_stored = True
-        if cache.estimator is not None and part in (None, "estimator"):
-            curves = "" if cache.calibration is None else cache.calibration.digest()
-            fitted.save_estimator(cache.estimator, folder, tables, curves)
-        if cache.probability is not None and part in (None, "probability"):
-            fitted.save_probability(cache.probability, folder, tables)
 
 
 # ---- evaluation ---------------------------------------------------------------------------------------------------
@@ -554,8 +511,8 @@ def _evaluate(
     """Evaluate weights under every protocol, intervals and nDCG; negatives and queries are drawn if not given."""
     train, valid, test = predictor.splits.train, predictor.splits.valid, aligned.graph
     notes = [str(part) for part in (aligned, negatives, queries) if part is not None and part.unseen.rows]
-    notes += [*_test_notes(test, negatives is not None), *predictor.notes]
-    notes += predictor.estimator.notes if predictor.estimator is not None else ()
+    notes += [] if test.weighted else [f"{test.source}: it has no weights, every weight is taken as 1"]
+    notes += [*predictor.notes, *(predictor.estimator.notes if predictor.estimator is not None else ())]
     false = held = None
     if not train.lower_is_better and in_unit_range(train.weight) and in_unit_range(test.weight):
         known = np.concatenate([predictor.known_keys(), test.keys])
@@ -586,26 +543,14 @@ def _evaluate(
     return WeightEvaluation(replace(table, notes=(*table.notes, *notes)), gains, intervals)
 
 
-def _test_notes(test: Graph, has_negatives: bool) -> list[str]:
-    """Return notes on a test set that looks like another file than was meant."""
-    if not test.weighted:
-        return [f"{test.source}: it has no weights, every weight is taken as 1"]
-    zero = int((test.weight == 0).sum())
-    if zero >= max(2, len(test) // 4) and not has_negatives:
-        return [f"{test.source}: {zero:,} triples of weight 0 count as true; if they are false, give --negatives-file"]
-    return []
-
-
 Lookup = Callable[[str, AnyIds, AnyIds, AnyIds], FloatArray]
 
 
 def _precompute(estimator: Estimator, graphs: Sequence[Graph]) -> Lookup:
     """Estimate every distinct triple once, and return a function from the name of an estimate and ids [n] to [n]."""
-    head, relation, tail = (
-        np.concatenate([getattr(graph, name) for graph in graphs]) for name in ("head", "relation", "tail")
-    )
-    keys, first = np.unique(estimator.train.keys_of(head, relation, tail), return_index=True)
-    found = estimator(head[first], relation[first], tail[first])
+    every = concatenate(graphs)
+    keys, first = np.unique(every.keys, return_index=True)
+    found = estimator(every.head[first], every.relation[first], every.tail[first])
 
     def lookup(name: str, *ids: AnyIds) -> FloatArray:
         return lookup_sorted(keys, getattr(found, name), estimator.train.keys_of(*ids), np.nan)

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from focuse.inference.exhaustive_search import TopLinks
+from focuse.inference.link_search import TopLinks
 
 
 def test_the_best_of_blocks_are_the_best_of_all() -> None:

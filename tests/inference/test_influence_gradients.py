@@ -12,7 +12,7 @@ import focuse
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Step
 from focuse.engines.optimizers import make_optimizer
-from focuse.inference.local_loss import NEGATIVES_STREAM, LocalLoss, TrainedObjective
+from focuse.inference.influence import NEGATIVES_STREAM, LocalLoss, TrainedObjective
 
 CASES: dict[str, dict[str, Any]] = {
     "labels": {"model": "complex"},

@@ -10,8 +10,8 @@ import torch
 from focuse.data.graph import from_columns
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.scorer import make_scorer
-from focuse.inference import duplicates
-from focuse.inference.duplicates import find_duplicates
+from focuse.inference import similarity
+from focuse.inference.similarity import find_duplicates
 from focuse.models.registry import MODELS
 
 
@@ -43,14 +43,14 @@ def doubled(seed: int = 0) -> tuple[Any, np.ndarray]:
 
 def test_planted_duplicates_are_found_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, vectors = doubled()
-    found = find_duplicates(engine_of(vectors, 2), graph, compare_names=True)
+    found = find_duplicates(engine_of(vectors, 2), graph)
     assert [{row.first, row.second} for row in found] == [{"e7", "copy"}]
     assert found[0].similarity > 0.98
     assert found[0].overlap > 0.5
-    assert (found[0].group, found[0].name_similarity) == (1, 0.0)
+    assert found[0].group == 1
     assert "e7" in str(found)
-    monkeypatch.setattr(duplicates, "BLOCK_COSINES", 100)
-    monkeypatch.setattr(duplicates, "PAIRS_AT_ONCE", 999)
+    monkeypatch.setattr(similarity, "BLOCK_COSINES", 100)
+    monkeypatch.setattr(similarity, "PAIRS_AT_ONCE", 999)
     again = find_duplicates(engine_of(vectors, 2), graph)
     assert [(row.first, row.second, row.overlap) for row in again] == [("e7", "copy", found[0].overlap)]
     assert (again.min_similarity, again.min_overlap) == (found.min_similarity, found.min_overlap)

@@ -1,37 +1,173 @@
-"""Score all links of a candidate space and keep the best of each relation.
+"""The search for missing links: which links are candidates, their scores, and the best of each relation.
 
-Links are scored in blocks of heads by tails (a matrix product or a table of distances each), or, with the strategy
-'neighborhood', as pairs that are close in the graph. Only the best `size` links of each relation by score are kept, and
-known triples are found in sorted keys, so that nothing as large as all scores is ever in memory.
+Links are scored in blocks of heads by tails, a matrix product or a table of distances each. Only the best `size` links
+of each relation by score are kept, and known triples are found in sorted keys, so that nothing as large as all scores
+is ever in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 import torch
 from torch import Tensor
 
-from focuse.data.graph import Side
+from focuse.data.graph import Graph, Side, Vocabulary
 from focuse.data.triple_index import TripleIndex
 from focuse.engines.scorer import TableScorer, distance_scores
 from focuse.errors import FocuseError
 from focuse.evaluation.ranking import DIVERGED
-from focuse.inference.candidates import CandidateSpace, Ids
+from focuse.option_strings import choose
 from focuse.system import chunks
 from focuse.training.callbacks import Progress
 
+Ids = npt.NDArray[np.int64]
+Names = str | Sequence[str] | None
+STRATEGIES = ("exhaustive", "popular", "sampled")
+SAMPLE_SIZE = 1000
 CPU_BLOCK_SCORES = 1 << 21  # 8 MB, which fit in the cache
 GPU_BLOCK_SCORES = 1 << 25  # 128 MB
 BLOCK_TAILS = 1 << 14  # the queries of this many tails are kept if a model scores both sides
 QUERIES_AT_ONCE = 4096  # more queries of an expensive model (ConvE) would not fit in the cache
-MAX_HUB_EDGES = 512  # entities with more edges connect everything with everything, and are not steps of a path
-PAIRS_AT_ONCE = 1 << 18
 EXCLUDED = float("-inf")  # the score of known triples
 LOWEST_SCORE = torch.finfo(torch.float32).min
+
+
+# ---- candidates -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CandidateSpace:
+    """The heads and tails of each of `relations` between which links are searched.
+
+    Attributes
+    ----------
+    heads, tails : sorted ids, or None for all entities
+    any_type : bool
+        By default, an entity is a candidate only where the training graph has it: as a head of the relation, or as a
+        tail. If True, every entity is a candidate on both sides of every relation.
+    strategy : str
+        'exhaustive' takes all these entities, 'popular' and 'sampled' take `sample_size` of them per relation and
+        side: those with the most edges, or a random sample.
+    entities_by_relation : dict
+        A cache of sorted keys, which the candidate spaces of one run share.
+    """
+
+    train: Graph
+    relations: Ids
+    heads: Ids | None = None
+    tails: Ids | None = None
+    any_type: bool = False
+    strategy: str = "exhaustive"
+    sample_size: int = SAMPLE_SIZE
+    seed: int = 0
+    entities_by_relation: dict[str, Ids] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        choose("strategy", self.strategy, STRATEGIES)
+        check_count("sample_size", self.sample_size)
+
+    def ends(self, relation: int) -> tuple[Ids, Ids]:
+        """Return the heads [H] and the tails [N] of one relation, ascending."""
+        return self._side(relation, "head", self.heads), self._side(relation, "tail", self.tails)
+
+    @cached_property
+    def num_pairs(self) -> int:
+        """The number of pairs of head and tail, over all relations."""
+        return sum(len(heads) * len(tails) for heads, tails in map(self.ends, self.relations.tolist()))
+
+    @cached_property
+    def has_self_loops(self) -> npt.NDArray[np.bool_]:
+        """Whether a relation links an entity to itself in train, bool [R]; elsewhere, self-loops are not candidates."""
+        train = self.train
+        return np.bincount(train.relation[train.head == train.tail], minlength=len(train.relations)).astype(bool)
+
+    @cached_property
+    def degree(self) -> Ids:
+        """The number of training edges of each entity, [E]."""
+        ends = np.concatenate([self.train.head, self.train.tail])
+        return np.bincount(ends, minlength=len(self.train.entities))
+
+    def _side(self, relation: int, side: Side, wanted: Ids | None) -> Ids:
+        if self.any_type:
+            found = np.arange(len(self.train.entities)) if wanted is None else wanted
+        else:
+            found = self._seen(relation, side)
+            found = found if wanted is None else found[np.isin(found, wanted)]
+        if self.strategy == "exhaustive" or len(found) <= self.sample_size:
+            return found
+        if self.strategy == "sampled":
+            random = np.random.default_rng([self.seed, relation, side == "tail"])
+            return np.sort(random.choice(found, self.sample_size, replace=False))
+        return np.sort(found[np.argsort(-self.degree[found], kind="stable")[: self.sample_size]])
+
+    def _seen(self, relation: int, side: Side) -> Ids:
+        """Return the entities that train has on a side of a relation, ascending."""
+        entities = max(len(self.train.entities), 1)
+        if side not in self.entities_by_relation:
+            ids = self.train.head if side == "head" else self.train.tail
+            self.entities_by_relation[side] = np.unique(self.train.relation.astype(np.int64) * entities + ids)
+        keys = self.entities_by_relation[side]
+        start, stop = np.searchsorted(keys, [relation * entities, (relation + 1) * entities])
+        return keys[start:stop] - relation * entities
+
+
+# ---- names ----------------------------------------------------------------------------------------------------------
+
+
+def check_count(name: str, value: Any) -> int:
+    """Return an option that must be a positive integer, else raise FocuseError."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise FocuseError(f"{name} {value!r}: give a whole number, at least 1")
+    return value
+
+
+def find_names(given: Names, names: Vocabulary, kind: str) -> Ids | None:
+    """Return the sorted distinct ids of names, None if none are given; an unknown name is an error."""
+    if given is None:
+        return None
+    listed = [given] if isinstance(given, str) else list(given)
+    for name in listed:
+        if not isinstance(name, str):
+            raise FocuseError(f"{name!r} is not the name of {kind}s; give text")
+    try:
+        ids = names.ids(listed).astype(np.int64)
+    except UnicodeEncodeError:  # bytes from a shell that are not text
+        ids = np.full(len(listed), -1)
+    if (ids < 0).any():
+        ids = np.array([names.id(name, kind) for name in listed], np.int64)
+    return np.unique(ids)
+
+
+def triple_columns(names: Graph, head: Any, relation: Any, tail: Any) -> dict[str, pa.Array]:
+    """Return the names of triples with these ids [n] as columns."""
+    entities = names.entities
+    return {"head": entities.take(head), "relation": names.relations.take(relation), "tail": entities.take(tail)}
+
+
+def listed_names(names: Sequence[str] | None, path: Path | None) -> list[str] | None:
+    """Return the given names and those of a file with one name per line; None if neither is given."""
+    if path is None:
+        return list(names) if names else None
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise FocuseError(f"{path}: {reason}; give a readable text file") from None
+    found = [line.rstrip("\r") for line in text.split("\n") if line.strip()]
+    if not found:
+        raise FocuseError(f"{path}: no names; give one on each line")
+    return [*(names or ()), *found]
+
+
+# ---- the best links -------------------------------------------------------------------------------------------------
 
 
 class TopLinks:
@@ -151,9 +287,6 @@ def top_scores(scores: Tensor, top: int) -> tuple[Tensor, Tensor]:
     return value, place
 
 
-# ---- all pairs ------------------------------------------------------------------------------------------------------
-
-
 @torch.no_grad()
 def search_all(
     scorer: TableScorer, space: CandidateSpace, known: TripleIndex, size: int, progress: Progress, per_head: int | None
@@ -213,65 +346,3 @@ def _keep_best(
     row, column = cells // scores.shape[1], cells % scores.shape[1]
     tail = tails[column if columns is None else columns[row, column]]
     best.add(scores[row, column], heads[rows[row]] * entities + tail)
-
-
-# ---- pairs that are close in the graph ------------------------------------------------------------------------------
-
-
-@torch.no_grad()
-def search_neighborhood(
-    scorer: TableScorer, space: CandidateSpace, known: TripleIndex, size: int, progress: Progress
-) -> FoundLinks:
-    """Score the pairs of the space that are at most two steps apart in the training graph; keep the `size` best."""
-    top = {relation: TopLinks(size) for relation in space.relations.tolist()}
-    allowed = {relation: np.zeros((2, known.entities), bool) for relation in top}
-    for relation, mask in allowed.items():
-        mask[0, space.ends(relation)[0]], mask[1, space.ends(relation)[1]] = True, True
-    scored = 0
-    for heads, tails in nearby_pairs(space):
-        if progress.stopped:
-            break
-        for relation, best in top.items():
-            rows = allowed[relation][0, heads] & allowed[relation][1, tails]
-            rows &= (heads != tails) | space.has_self_loops[relation]
-            for part in np.array_split(np.flatnonzero(rows), rows.sum() // PAIRS_AT_ONCE + 1):
-                head, tail = (torch.from_numpy(ids[part]).to(scorer.device) for ids in (heads, tails))
-                new = ~known.contains(head, torch.full_like(head, relation), tail)
-                head, tail = head[new], tail[new]
-                scores = scorer.score(head, torch.full_like(head, relation), tail)
-                check_finite(scores)
-                best.add(scores, head * known.entities + tail)
-                scored += len(scores)
-        progress.advance(len(np.unique(heads)))
-    return FoundLinks.from_top(top, known.entities, scored)
-
-
-def nearby_pairs(space: CandidateSpace) -> Iterator[tuple[Ids, Ids]]:
-    """Yield pairs of entities one or two steps apart in train, in any direction, in blocks: ids [m] each."""
-    adjacency, paths, reach = _neighborhood(space)
-    heads = np.arange(adjacency.shape[0]) if space.heads is None else space.heads
-    blocks = np.cumsum(reach[heads]) // CPU_BLOCK_SCORES
-    for rows in np.split(heads, np.flatnonzero(np.diff(blocks)) + 1):
-        both = (paths[rows] @ adjacency + adjacency[rows]).tocoo()
-        yield rows[both.row].astype(np.int64), both.col.astype(np.int64)
-
-
-def max_nearby_pairs(space: CandidateSpace) -> int:
-    """Return an upper bound of the number of pairs that `nearby_pairs` yields."""
-    reach = _neighborhood(space)[2]
-    return int(reach.sum() if space.heads is None else reach[space.heads].sum())
-
-
-def _neighborhood(space: CandidateSpace) -> tuple[Any, Any, Any]:
-    """Return the adjacency matrix [E, E], the same without steps to hubs, and how many pairs each head has at most."""
-    from scipy import sparse  # type: ignore[import-untyped, unused-ignore]
-
-    train, entities = space.train, len(space.train.entities)
-    ends = np.concatenate([train.head, train.tail]), np.concatenate([train.tail, train.head])
-    adjacency = sparse.csr_matrix((np.ones(len(ends[0]), np.int32), ends), shape=(entities, entities))
-    adjacency.data[:] = 1  # repeated edges were summed
-    degree = np.diff(adjacency.indptr)
-    paths = adjacency.copy()
-    paths.data[degree[adjacency.indices] > MAX_HUB_EDGES] = 0
-    paths.eliminate_zeros()
-    return adjacency, paths, np.asarray(paths @ degree[:, None]).ravel() + degree
