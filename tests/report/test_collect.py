@@ -20,7 +20,7 @@ from focuse.report.collect import (
 
 
 def collected(run: focuse.Run, test: object = None) -> Findings:
-    return collect(run, test, "none", lambda text: None)
+    return collect(run, test, lambda text: None)
 
 
 @pytest.fixture(scope="module")

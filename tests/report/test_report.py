@@ -44,7 +44,7 @@ def run(small: focuse.Graph) -> focuse.Run:
 
 @pytest.fixture(scope="module")
 def found(run: focuse.Run) -> Findings:
-    return collect(run, None, "tsne", lambda text: None)
+    return collect(run, None, lambda text: None)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_report_has_every_section_and_its_numbers(run: focuse.Run, html: str, re
     assert data["settings"] == json.loads(json.dumps(run.settings.to_dict()))
     assert [row["epoch"] for row in data["history"]] == [1, 2, 3, 4]
     assert len(data["relations"]) == len(run.graph.relations)
-    assert set(data) >= {"statistics", "baselines", "entity_map", "reproduction", "links", "coverage"}
+    assert set(data) >= {"statistics", "baselines", "reproduction", "links", "coverage"}
     for number in (run.evaluate().delta_mrr, run.evaluate().order.relation.share):  # type: ignore[union-attr]
         assert f"{number:.3f}" in read.texts
     assert html == render_report(run)
@@ -110,7 +110,7 @@ def test_hostile_names_are_escaped(small: focuse.Graph, read_page: Any) -> None:
     read = read_page(render_report(run))
     assert "img" not in read.tags
     assert read.tags.count("script") == 1  # the page's own
-    assert set(run.graph.entities) <= set(read.texts)  # each dot of the map has a title
+    assert any(text.startswith(HOSTILE) for text in read.texts)
     assert any(text.startswith('"><img') for text in read.texts)
     assert read.open == []
 
@@ -128,7 +128,7 @@ def test_summary_agrees_with_the_metrics(found: Findings, read: Any, read_page: 
     assert shown["ΔMRR"] == f"{evaluation.delta_mrr:.3f}".replace("-", "−")
     assert found.weights is not None
     assert f"Interval coverage: {shown['Interval coverage']} (target 90\u00a0%)." in text
-    worse = replace(found, evaluation=replace(evaluation, all=replace(evaluation.all, mrr=0.0)), entity_map=None)
+    worse = replace(found, evaluation=replace(evaluation, all=replace(evaluation.all, mrr=0.0)))
     assert "is not better than the best baseline" in " ".join(read_page(render_findings(worse)).texts)
 
 
@@ -188,7 +188,7 @@ def test_checks_and_leakage_describe_the_faults_of_a_graph(read_page: Any) -> No
 
 def test_run_without_test_and_validation_has_a_report(small: focuse.Graph, read_page: Any) -> None:
     read = read_page(render_report(focuse.train(small, valid_fraction=0, test_fraction=0, **SMALL)))
-    assert titles(read) == ["Data", "Training", *list(SECTIONS)[-4:]]
+    assert titles(read) == ["Data", "Training", *list(SECTIONS)[-3:]]
     assert any("no test split" in text for text in read.texts)
     assert "tail MRR" not in read.texts
     data = data_of(read)
@@ -226,7 +226,7 @@ def test_weight_columns_and_label_exponents_have_tables(read_page: Any) -> None:
     ]
     run = focuse.train(edges, model="distmult", dim=4, epochs=2, label_exponent=1.0, progress=False)
     run.label_exponent_trials = [LabelExponentTrial(0.0, 0.5, 0.1), LabelExponentTrial(1.0, 0.51, 0.4)]
-    read = read_page(render_report(run, projection="none"))
+    read = read_page(render_report(run))
     assert {"Weight columns", "Column w1", "Column w2", "Label exponent"} <= set(read.texts)
     assert ["1", "0.510", "0.400"] in rows(read, 3)
     assert any(row[0] == "w2" and row[3].startswith("7") for row in rows(read, 4))  # three in four are missing
@@ -238,7 +238,7 @@ def test_weight_columns_and_label_exponents_have_tables(read_page: Any) -> None:
 def test_many_relations_are_folded(read_page: Any) -> None:
     edges = [(f"a{i % 9}", f"<r{i % 40}>", f"b{i % 7}", i % 5) for i in range(400)]
     many = focuse.train(edges, valid_fraction=0, test_fraction=0, dim=4, epochs=1, label_exponent=1, progress=False)
-    read = read_page(render_report(many, projection="none"))
+    read = read_page(render_report(many))
     assert read.tags.count("details") == 1
     assert f"{40 - SHOWN_RELATIONS} other relations" in read.texts
     assert {f"<r{i}>" for i in range(40)} <= set(read.texts)
@@ -281,11 +281,9 @@ def test_unusual_graphs_have_a_report(read_page: Any) -> None:
 
 def test_progress_of_every_step_is_reported(run: focuse.Run) -> None:
     lines: list[str] = []
-    render_report(run, projection="pca", progress=lines.append)
+    render_report(run, progress=lines.append)
     assert lines[0] == f"Ranking {len(run.splits.test):,} test triples"
-    assert lines[-1] == "Drawing the entity map by principal components"
-    with pytest.raises(FocuseError, match="unknown projection 'tsn'"):
-        render_report(run, projection="tsn")
+    assert lines[-1] == "Searching for new links"
 
 
 def test_headings_are_nested_and_charts_are_described(html: str, read: Any) -> None:

@@ -23,13 +23,12 @@ def report(
     header: Annotated[
         bool | None, typer.Option("--header/--no-header", help="Whether the first line of TEST is a header.")
     ] = None,
-    projection: Annotated[str, typer.Option(help="Projection of the entity map: tsne, umap, pca or none.")] = "tsne",
     sql: Sql = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Write a self-contained HTML report on a run: data, training, evaluation, predicted links and an entity map.
+    """Write a self-contained HTML report on a run: data, training, evaluation and predicted links.
 
     The report loads nothing from the network, and all its numbers can be saved from it as JSON. The charts need
     matplotlib.
@@ -38,7 +37,7 @@ def report(
 
     graph = None if test is None else Layout(columns, delimiter, header, sql=sql).read(test)
     target = run / "report.html" if out is None else out
-    page = load(run, device).report(target, graph, projection, progress=not quiet)
+    page = load(run, device).report(target, graph, progress=not quiet)
     emit({"report": str(page)}, f"report: {page}", as_json)
 
 

@@ -20,7 +20,6 @@ from focuse.evaluation.metrics import finite_or_none
 from focuse.evaluation.weight_evaluation import ProbabilityTable, WeightEvaluation
 from focuse.evaluation.weight_metrics import interval_coverage
 from focuse.objective.negatives import corrupt_graph
-from focuse.report.entity_map import PROJECTIONS, EntityMap, map_entities
 from focuse.training.preparation import read_test_graph
 
 if TYPE_CHECKING:
@@ -72,7 +71,6 @@ class Findings:
     coverage: list[tuple[float, float]] = field(default_factory=list)
     relations: list[RelationMetrics] = field(default_factory=list)
     links: list[Any] = field(default_factory=list)
-    entity_map: EntityMap | None = None
     notes: list[str] = field(default_factory=list)
 
     def attempt(self, compute: Callable[[], T]) -> T | None:
@@ -105,7 +103,6 @@ class Findings:
             "probabilities": optional(self.probabilities),
             "relations": [_finite_values(asdict(row)) for row in self.relations],
             "links": [{key: getattr(row, key) for key in LINK_COLUMNS} for row in self.links],
-            "entity_map": optional(self.entity_map),
             "notes": self.notes,
         }
 
@@ -115,8 +112,8 @@ def _finite_values(row: dict[str, Any]) -> dict[str, Any]:
     return {key: finite_or_none(value) if isinstance(value, float) else value for key, value in row.items()}
 
 
-def collect(run: Run, test: Any, projection: str, progress: Progress) -> Findings:
-    """Evaluate a run on its test split or on `test`, find new links and draw the entity map."""
+def collect(run: Run, test: Any, progress: Progress) -> Findings:
+    """Evaluate a run on its test split or on `test`, and find new links."""
     graph = None if test is None else read(test)
     aligned = run.splits.aligned_test if graph is None else read_test_graph(graph, run.settings, run.splits)
     held_out = {"validation": run.splits.valid, "test": aligned.graph}
@@ -139,9 +136,6 @@ def collect(run: Run, test: Any, projection: str, progress: Progress) -> Finding
     found.relations = relation_metrics(found)
     progress("Searching for new links")
     found.links = found.attempt(lambda: list(new_links(run))) or []
-    if projection != "none":
-        progress(f"Drawing the entity map by {PROJECTIONS[projection]}")
-        found.entity_map = map_entities(run.graph, run.scorer, projection, run.settings.seed)
     return found
 
 

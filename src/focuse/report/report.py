@@ -20,7 +20,6 @@ from focuse.evaluation.metrics import format_number
 from focuse.evaluation.weight_evaluation import PROTOCOLS
 from focuse.report import charts
 from focuse.report.collect import LINKS_PER_HEAD, MIN_TEST_TRIPLES, Findings, Progress, collect
-from focuse.report.entity_map import HEIGHT, PROJECTIONS, WIDTH, check_projection
 from focuse.report.page import Table, check_page_path, percent, ranking_table, render, render_page, write_page
 from focuse.storage.metadata import read_toml, to_toml
 from focuse.training.validation import best_epoch_row
@@ -38,7 +37,6 @@ SECTIONS = {
     "Link probabilities": "probabilities.html",
     "Results per relation": "relations.html",
     "Top predicted links": "links.html",
-    "Entity map": "entity_map.html",
     "Reproduce this run": "reproduce.html",
 }
 HISTORY_CHARTS = {  # column of the history -> title and color
@@ -65,17 +63,16 @@ SETTINGS_FILE = "settings.toml"
 DEFAULT_FRACTION = 0.1  # of the graph, held out for validation and for test
 
 
-def write_report(run: Run, path: Path, test: Any, projection: str, progress: Progress) -> Path:
+def write_report(run: Run, path: Path, test: Any, progress: Progress) -> Path:
     """Write the report as a whole or not at all, and return its path; `progress` gets a line per step."""
     check_page_path(path)
-    return write_page(render_report(run, test, projection, progress), path)
+    return write_page(render_report(run, test, progress), path)
 
 
-def render_report(run: Run, test: Any = None, projection: str = "tsne", progress: Progress = lambda text: None) -> str:
+def render_report(run: Run, test: Any = None, progress: Progress = lambda text: None) -> str:
     """Return the report as HTML; paths and options are checked before anything is computed."""
-    check_projection(projection)
     charts.require_matplotlib()
-    return render_findings(collect(run, test, projection, progress))
+    return render_findings(collect(run, test, progress))
 
 
 def render_findings(found: Findings) -> str:
@@ -323,7 +320,7 @@ def _weight_error_table(table: Any, protocol: str, caption: str = "") -> Table:
 
 
 def link_tables(found: Findings) -> dict[str, Any]:
-    """Return the tables of the sections on relations, predicted links and the entity map."""
+    """Return the tables of the sections on relations and predicted links."""
     weighted, rows = found.run.graph.weighted, found.relations
     kept = {
         title: key for title, key in RELATION_COLUMNS.items() if any(math.isfinite(getattr(row, key)) for row in rows)
@@ -351,7 +348,6 @@ def link_tables(found: Findings) -> dict[str, Any]:
     return {
         "relation_tables": tables, "min_test_triples": MIN_TEST_TRIPLES, "links_per_head": LINKS_PER_HEAD,
         "link_table": Table(["head", "relation", "tail", "score", *columns], links, "New links", text_columns=3),
-        "map_size": (WIDTH, HEIGHT), "projections": PROJECTIONS,
     }  # fmt: skip
 
 
