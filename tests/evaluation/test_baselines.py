@@ -27,7 +27,7 @@ from focuse.evaluation.baselines import (
     fit_zero_baseline,
 )
 from focuse.evaluation.evaluate import evaluate_baselines
-from focuse.evaluation.weight_metrics import errors
+from focuse.evaluation.weight_evaluation import errors
 
 REAL = os.environ.get("FOCUSE_DATA", "")
 NAMES = ["global mean", "relation mean", "inverse copy"]
@@ -112,8 +112,7 @@ def test_means_without_keys_return_the_default() -> None:
 
 def test_weight_baselines_and_metrics_do_not_load_torch() -> None:
     code = (
-        "import sys, focuse.evaluation.baselines, focuse.evaluation.weight_metrics; "
-        "import focuse.evaluation.weight_evaluation; "
+        "import sys, focuse.evaluation.baselines, focuse.evaluation.weight_evaluation; "
         "print('torch' in sys.modules, 'sklearn' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

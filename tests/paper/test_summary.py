@@ -11,7 +11,7 @@ import pytest
 
 import focuse
 from focuse.errors import FocuseError
-from focuse.evaluation.weight_metrics import THRESHOLDS
+from focuse.evaluation.weight_evaluation import THRESHOLDS
 from focuse.paper.grid import MODELS, UKGE_DATA, Cell, published_results, read_configuration, rows_of
 from focuse.paper.results import METRICS, Interval
 from focuse.paper.summary import (

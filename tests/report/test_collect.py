@@ -80,7 +80,7 @@ def test_metrics_are_computed_over_the_rows_of_each_relation(run: focuse.Run, fo
         alone = run.evaluate(own)  # ranks are filtered by all known triples, so a part ranks as in the whole
         assert (row.tail_mrr + row.head_mrr) / 2 == pytest.approx(alone.all.mrr)
         assert row.hits_at_10 == pytest.approx(alone.all.hits[10])
-        table = run.evaluate_weights(own).table.rows
+        table = run.evaluate_weights(own).rows
         assert row.baseline_mae == pytest.approx(table["relation mean"]["positives"].errors.mae)
         predicted = run.predict_weights(own)
         expected = np.array([one.weight_mean for one in predicted])

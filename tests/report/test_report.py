@@ -144,11 +144,9 @@ def test_tables_show_the_evaluation(run: focuse.Run, found: Findings, read: Any)
             values = (row.weight, row.possible, row.precision, row.mean_weight)
             assert [name, str(row.n), *map(format_number, values)] in rows(read, 6)
     assert weights is not None
-    for protocol in weights.table.protocols:
-        cells = weights.table.cells(protocol)
-        assert [name in weights.table.baselines for name in cells] == sorted(
-            name in weights.table.baselines for name in cells
-        )
+    for protocol in weights.protocols:
+        cells = weights.cells(protocol)
+        assert [name in weights.baselines for name in cells] == sorted(name in weights.baselines for name in cells)
         for name, values in cells.items():
             assert [name, *values.values()] in rows(read, 1 + len(values))
     assert weights.intervals is not None

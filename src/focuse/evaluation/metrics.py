@@ -15,11 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from focuse.data.graph import Graph
-from focuse.errors import FocuseError
 from focuse.results import format_table
 
 if TYPE_CHECKING:
-    from focuse.evaluation.ranking import Ranking
     from focuse.models.base import Side
 
 FloatArray = npt.NDArray[np.float64]
@@ -29,27 +27,23 @@ SIDES: tuple[Side, Side] = ("tail", "head")
 
 
 class Metrics:
-    """Base class of dataclasses that hold metrics."""
+    """Base class of dataclasses that hold metrics; `to_dict` leaves out fields that `repr` does not show, as arrays."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields by name, as JSON can hold them: None instead of NaN, dictionaries of nested metrics."""
-        return {field.name: json_value(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
+        names = [field.name for field in fields(self) if field.repr]  # type: ignore[arg-type]
+        return {name: json_value(getattr(self, name)) for name in names}
 
 
 def json_value(value: Any) -> Any:
     """Return a value that JSON can hold: None for a number that is not finite, a dictionary for metrics."""
-    if isinstance(value, Metrics):
+    if hasattr(value, "to_dict"):
         return value.to_dict()
     if isinstance(value, Mapping):
         return {key: json_value(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [json_value(part) for part in value]
-    return finite_or_none(value) if isinstance(value, float) else value
-
-
-def finite_or_none(value: float) -> float | None:
-    """Return a finite number unchanged, and None for others."""
-    return value if math.isfinite(value) else None
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def format_number(value: float) -> str:
@@ -63,7 +57,6 @@ def spearman(predicted: FloatArray, truth: FloatArray) -> float:
     >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.9, 0.2]))
     0.5
     """
-    check_same_shape(predicted, truth)
     first, second = _centered_ranks(predicted), _centered_ranks(truth)
     spread = math.sqrt(float(first @ first) * float(second @ second))
     return float(first @ second) / spread if spread > 0 else math.nan
@@ -75,14 +68,6 @@ def _centered_ranks(values: FloatArray) -> FloatArray:
     last = np.cumsum(count)
     ranks: FloatArray = (last - (count - 1) / 2)[group] - (len(values) + 1) / 2
     return ranks
-
-
-def check_same_shape(predicted: npt.NDArray[Any], truth: npt.NDArray[Any]) -> None:
-    """Raise FocuseError unless both arrays have the same shape [n]."""
-    if predicted.shape != truth.shape or predicted.ndim != 1:
-        raise FocuseError(
-            f"predictions {list(predicted.shape)} and weights {list(truth.shape)} must have one shape, [n]"
-        )
 
 
 # ---- ranks --------------------------------------------------------------------------------------------------------
@@ -284,10 +269,10 @@ def query_keys(graph: Graph, side: Side = "tail") -> Keys:
     return given.astype(np.int64) * max(len(graph.relations), 1) + graph.relation
 
 
-def _keys_of_both_sides(triples: Graph) -> Keys:
-    """Return query keys of tails and then of heads, [2n], such that the two do not overlap."""
+def queries_of_both_sides(triples: Graph) -> Keys:
+    """Return a number from 0 per query of tails, and then of heads; int64 [2n]."""
     tail, head = (query_keys(triples, side) for side in SIDES)
-    return np.concatenate([tail, head + tail.max(initial=-1) + 1])
+    return dense_codes(np.concatenate([tail, head + tail.max(initial=-1) + 1]))
 
 
 # ---- order by weight ----------------------------------------------------------------------------------------------
@@ -333,12 +318,12 @@ def weight_order(
         One score per triple [n] for comparisons across queries; `tail_score` if None.
     """
     score = tail_score if score is None else score
-    scores = {"tail": tail_score, "head": head_score}
-    sides = [concordance(scores[side], weight, query_keys(triples, side)) for side in SIDES]
-    pairs = sum(part.pairs for part in sides)
-    agree = sum(part.share * part.pairs for part in sides if part.pairs)
-    query = Concordance(agree / pairs if pairs else math.nan, pairs)
-    return WeightOrder(concordance(score, weight, triples.relation), query, concordance(score, weight))
+    both_sides = np.concatenate([tail_score, head_score]), np.concatenate([weight, weight])
+    return WeightOrder(
+        relation=concordance(score, weight, triples.relation),
+        query=concordance(*both_sides, queries_of_both_sides(triples)),
+        every=concordance(score, weight),
+    )
 
 
 # ---- weighted precision@n -----------------------------------------------------------------------------------------
@@ -384,7 +369,7 @@ class WeightedPrecision(Metrics):
 
 
 def weighted_precision(
-    triples: Graph, weight: FloatArray, ranking: Ranking, lengths: tuple[int, ...] = LIST_LENGTHS
+    triples: Graph, weight: FloatArray, tail_score: FloatArray, head_score: FloatArray, ranks: FloatArray
 ) -> WeightedPrecision:
     """Measure the precision of lists of suggestions, of which `triples` are the correct ones.
 
@@ -392,28 +377,27 @@ def weighted_precision(
     ----------
     triples
         Distinct triples in train's ids, none of which is known from train or validation.
-    weight
-        Their weights [n].
-    ranking
-        Their ranks among entities, filtered by the triples themselves and by all other known triples. Filtered
-        competitors are therefore not true, and the order of the triples among each other follows from their scores.
-    lengths
-        The numbers of suggestions per list.
+    weight, tail_score, head_score
+        Their weights [n] and scores [n], as in `weight_order`.
+    ranks
+        Their ranks [n, 2] among entities, the worst for equal scores, filtered by the triples themselves and by all
+        other known triples. Competitors are therefore not true, and the order of the triples among each other follows
+        from their scores.
     """
-    query = np.unique(_keys_of_both_sides(triples), return_inverse=True)[1]
+    query = queries_of_both_sides(triples)
     queries = int(query.max(initial=-1)) + 1
-    score, weights = np.concatenate([ranking.tail_score, ranking.head_score]), np.concatenate([weight, weight])
+    score, weights = np.concatenate([tail_score, head_score]), np.concatenate([weight, weight])
     by_weight = dense_codes(-weights)  # 0 for the highest
     # Equal scores have the worst order: the lowest weight first, and after competitors that are not true.
     among_triples = position_in_group(query, dense_codes(-score), by_weight.max(initial=0) - by_weight)
-    rank = among_triples + ranking.filtered.ranks("worst").T.ravel()
+    rank = among_triples + ranks.T.ravel()
     ideal_position = position_in_group(query, by_weight)
 
     def per_query(values: npt.NDArray[Any]) -> FloatArray:
         return np.asarray(np.bincount(query, weights=values, minlength=queries), np.float64)
 
     rows = []
-    for n in lengths:
+    for n in LIST_LENGTHS:
         found = rank <= n
         weight_found, ideal_weight = per_query(weights * found), per_query(weights * (ideal_position < n))
         counts = ideal_weight > 0

@@ -16,9 +16,8 @@ from focuse.data.statistics import GraphStatistics, describe
 from focuse.errors import FocuseError
 from focuse.evaluation.baselines import RELATION_MEAN, fit_weight_baselines
 from focuse.evaluation.evaluate import Evaluation, evaluate_baselines
-from focuse.evaluation.metrics import finite_or_none
-from focuse.evaluation.weight_evaluation import ProbabilityTable, WeightEvaluation
-from focuse.evaluation.weight_metrics import interval_coverage
+from focuse.evaluation.metrics import Metrics, json_value
+from focuse.evaluation.weight_evaluation import ProbabilityTable, WeightEvaluation, interval_coverage
 from focuse.objective.negatives import corrupt_graph
 from focuse.training.preparation import read_test_graph
 
@@ -35,7 +34,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class RelationMetrics:
+class RelationMetrics(Metrics):
     """The metrics of one relation on the test triples; NaN if there is nothing or too little to measure."""
 
     name: str
@@ -84,32 +83,18 @@ class Findings:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all numbers as data that JSON can represent."""
-
-        def optional(found: Any) -> Any:
-            return None if found is None else found.to_dict()
-
-        merger = self.run.splits.merger
-        return {
-            "settings": self.run.settings.to_dict(),
-            "history": [_finite_values(row) for row in self.run.history],
+        names = ("statistics", "evaluation", "baselines", "weights", "probabilities", "relations", "notes")
+        parts = {
+            "settings": self.run.settings,
+            "history": self.run.history,
             "label_exponent_trials": [asdict(trial) for trial in self.run.label_exponent_trials],
-            "weight_columns": optional(merger),
-            "statistics": self.statistics.to_dict(),
-            "evaluation": optional(self.evaluation),
-            "baselines": {name: one.to_dict() for name, one in self.baselines.items()},
-            "weights": optional(self.weights),
-            "weights_by_column": {name: one.to_dict() for name, one in self.columns.items()},
+            "weight_columns": self.run.splits.merger,
+            **{name: getattr(self, name) for name in names},
+            "weights_by_column": self.columns,
             "coverage": [{"target": target, "measured": measured} for target, measured in self.coverage],
-            "probabilities": optional(self.probabilities),
-            "relations": [_finite_values(asdict(row)) for row in self.relations],
             "links": [{key: getattr(row, key) for key in LINK_COLUMNS} for row in self.links],
-            "notes": self.notes,
         }
-
-
-def _finite_values(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row without NaN, which JSON does not have and which the loss of a diverged training is."""
-    return {key: finite_or_none(value) if isinstance(value, float) else value for key, value in row.items()}
+        return {name: json_value(part) for name, part in parts.items()}
 
 
 def collect(run: Run, test: Any, progress: Progress) -> Findings:

@@ -100,7 +100,7 @@ def best_weights(found: Findings) -> dict[str, Any] | None:
     """Return the best predictor of weights of the run, its mean absolute error and that of the relation mean."""
     if found.weights is None or not found.run.graph.weighted:
         return None
-    table = found.weights.table
+    table = found.weights
     errors = {name: row["positives"].errors.mae for name, row in table.rows.items() if "positives" in row}
     own = {name: mae for name, mae in errors.items() if name not in table.baselines and math.isfinite(mae)}
     if not own:
@@ -276,7 +276,7 @@ def weight_tables(found: Findings) -> dict[str, Any]:
         "weights": [], "gains": None, "columns": {}, "intervals": None, "interval_chart": "", "reliability": None,
     }  # fmt: skip
     if found.weights is not None and found.run.graph.weighted:
-        context["weights"] = [_weight_error_table(found.weights.table, one) for one in found.weights.table.protocols]
+        context["weights"] = [_weight_error_table(found.weights, one) for one in found.weights.protocols]
         ndcg = found.weights.ndcg.items()
         rows = [[name, *map(format_number, (one.linear, one.exponential))] for name, one in ndcg]
         context["gains"] = Table(["", "linear", "exponential"], rows, "nDCG of known tails among all entities, by gain")
@@ -291,7 +291,7 @@ def weight_tables(found: Findings) -> dict[str, Any]:
                 "Coverage", {"": found.coverage}, "target", "measured on test"
             )
     context["columns"] = {
-        name: _weight_error_table(one.table, "positives", f"Errors of {name}") for name, one in found.columns.items()
+        name: _weight_error_table(one, "positives", f"Errors of {name}") for name, one in found.columns.items()
     }
     if found.probabilities is not None:
         rows = [[name, *map(format_number, (row.brier, row.ece))] for name, row in found.probabilities.rows.items()]
