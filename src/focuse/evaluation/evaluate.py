@@ -69,19 +69,19 @@ class Evaluation(TableExport, Metrics):
     ranks: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 2)), repr=False)
 
     @property
-    def _parts(self) -> dict[str, RankMetrics]:
+    def parts(self) -> dict[str, RankMetrics]:
         """The rank metrics by the name of their triples."""
         parts = (self.all, self.top, self.bottom, self.weighted)
         return dict(zip(("all", "top 10 %", "bottom 10 %", "weighted mean"), parts, strict=True))
 
     def to_arrow(self) -> pa.Table:
         """Return one row per set of triples (all, top and bottom decile, weighted mean) with n, mr, mrr and hits@k."""
-        return pa.Table.from_pylist([{"triples": name, **part.to_dict()} for name, part in self._parts.items()])
+        return pa.Table.from_pylist([{"triples": name, **part.to_dict()} for name, part in self.parts.items()])
 
     def __str__(self) -> str:
         rows = [
             [name, f"{part.n:,}", f"{part.mr:.1f}", f"{part.mrr:.3f}", *(f"{part.hits[k]:.3f}" for k in HITS)]
-            for name, part in self._parts.items()
+            for name, part in self.parts.items()
         ]
         lines = [format_table(["", "n", "MR", "MRR", *(f"Hits@{k}" for k in HITS)], rows)]
         lines.append(f"ΔMRR {self.delta_mrr:.3f}   ΔM {self.delta_median:.3f}")

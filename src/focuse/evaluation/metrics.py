@@ -46,9 +46,11 @@ def json_value(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def format_number(value: float) -> str:
-    """Return a number with three digits, or a dash if it is not finite."""
-    return f"{value:.3f}" if math.isfinite(value) else "–"
+def format_number(value: float | None) -> str:
+    """Return a number with three decimals or, if it is tiny or huge, three digits; a dash for None and NaN."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    return f"{value:.3f}" if value == 0 or 1e-3 <= abs(value) < 1000 else f"{value:.3g}"
 
 
 def spearman(predicted: FloatArray, truth: FloatArray) -> float:

@@ -16,7 +16,7 @@ from focuse.data.statistics import GraphStatistics, describe
 from focuse.errors import FocuseError
 from focuse.evaluation.baselines import RELATION_MEAN, fit_weight_baselines
 from focuse.evaluation.evaluate import Evaluation, evaluate_baselines
-from focuse.evaluation.metrics import Metrics, json_value
+from focuse.evaluation.metrics import json_value
 from focuse.evaluation.weight_evaluation import ProbabilityTable, WeightEvaluation, interval_coverage
 from focuse.objective.negatives import corrupt_graph
 from focuse.training.preparation import read_test_graph
@@ -33,30 +33,13 @@ Floats = npt.NDArray[np.float64]
 Progress = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class RelationMetrics(Metrics):
-    """The metrics of one relation on the test triples; NaN if there is nothing or too little to measure."""
-
-    name: str
-    train: int
-    test: int
-    weight_mean: float
-    histogram: list[int]
-    tail_mrr: float = math.nan
-    head_mrr: float = math.nan
-    hits_at_10: float = math.nan
-    weight_mae: float = math.nan
-    baseline_mae: float = math.nan
-    coverage: float = math.nan
-    brier: float = math.nan
-
-
 @dataclass
 class Findings:
     """What is known about a run; None or empty if it is not available, and then a note says why.
 
     `test` are the triples that the run was evaluated on, `baselines` the evaluations of rankings without a model,
-    `columns` the evaluations of single weight columns, and `coverage` the pairs (target, measured) of intervals.
+    `columns` the evaluations of single weight columns, `coverage` the pairs (target, measured) of intervals, and
+    `relations` the metrics of each relation by name.
     """
 
     run: Run
@@ -68,7 +51,7 @@ class Findings:
     columns: dict[str, WeightEvaluation] = field(default_factory=dict)
     probabilities: ProbabilityTable | None = None
     coverage: list[tuple[float, float]] = field(default_factory=list)
-    relations: list[RelationMetrics] = field(default_factory=list)
+    relations: list[dict[str, Any]] = field(default_factory=list)
     links: list[Any] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -109,7 +92,10 @@ def collect(run: Run, test: Any, progress: Progress) -> Findings:
     found.evaluation = run.evaluate(graph) if mistaken else found.attempt(lambda: run.evaluate(graph))
     if found.evaluation is not None:
         found.test = aligned
-        _collect_baselines(found)
+        if "candidates" not in found.evaluation.settings:  # sampled ranks are not comparable with those of baselines
+            splits, known = run.splits, [run.splits.train, run.splits.valid, run.splits.test]
+            evaluated = splits.train, splits.valid, aligned, known, run.scorer.device
+            found.baselines = found.attempt(lambda: evaluate_baselines(*evaluated)) or {}
         progress("Fitting the weight estimator (once per run)")
         found.attempt(lambda: run.weight_predictor(full=True))
         progress("Evaluating predicted weights and probabilities")
@@ -122,16 +108,6 @@ def collect(run: Run, test: Any, progress: Progress) -> Findings:
     progress("Searching for new links")
     found.links = found.attempt(lambda: list(new_links(run))) or []
     return found
-
-
-def _collect_baselines(found: Findings) -> None:
-    """Evaluate rankings without a model; ranks among sampled candidates are not comparable with them."""
-    if found.evaluation is None or found.test is None or "candidates" in found.evaluation.settings:
-        return
-    splits, test, device = found.run.splits, found.test, found.run.scorer.device
-    known = [splits.train, splits.valid, splits.test]
-    baselines = found.attempt(lambda: evaluate_baselines(splits.train, splits.valid, test, known, device))
-    found.baselines = baselines or {}
 
 
 def new_links(run: Run) -> Any:
@@ -159,30 +135,24 @@ def _coverage_by_target(found: Findings) -> list[tuple[float, float]]:
 # ---- metrics per relation --------------------------------------------------------------------------------------------
 
 
-def relation_metrics(found: Findings) -> list[RelationMetrics]:
-    """Return the metrics of every relation of train, the most frequent first."""
+def relation_metrics(found: Findings) -> list[dict[str, Any]]:
+    """Return the metrics of every relation of train, the most frequent first; NaN if there is too little to measure."""
     measured = _measure_relations(found)
     ids = {name: number for number, name in enumerate(found.run.graph.relations)}
-    return [
-        RelationMetrics(
-            one.name,
-            one.edges,
-            int(measured["test"][ids[one.name]]) if measured else 0,
-            one.weight_mean,
-            one.histogram,
-            **{key: float(values[ids[one.name]]) for key, values in measured.items() if key != "test"},
-        )
-        for one in found.statistics.per_relation
-    ]
+    rows = []
+    for one in found.statistics.per_relation:
+        row = {"name": one.name, "train": one.edges, "weight_mean": one.weight_mean, "histogram": one.histogram}
+        rows.append({**row, "test": 0, **{key: values[ids[one.name]].item() for key, values in measured.items()}})
+    return rows
 
 
-def _measure_relations(found: Findings) -> dict[str, Floats]:
+def _measure_relations(found: Findings) -> dict[str, npt.NDArray[Any]]:
     """Return one value per relation [R] for each metric; empty without test triples."""
     if found.test is None or found.evaluation is None:
         return {}
     run, test, ranks = found.run, found.test.graph, found.evaluation.ranks
-    count = np.bincount(test.relation, minlength=len(test.relations)).astype(np.float64)
-    metrics = {"test": count}
+    count = np.bincount(test.relation, minlength=len(test.relations))
+    metrics: dict[str, npt.NDArray[Any]] = {"test": count}
     if ranks.shape == (len(test), 2):
         metrics["tail_mrr"], metrics["head_mrr"] = (_mean_by_relation(test, 1 / ranks[:, side]) for side in (0, 1))
         metrics["hits_at_10"] = _mean_by_relation(test, (ranks <= 10).mean(axis=1))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import platform
 import shlex
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from markupsafe import Markup
 
 from focuse import __version__
 from focuse.data.graph import Graph
@@ -17,7 +19,7 @@ from focuse.data.splits import MAX_HELD_OUT
 from focuse.errors import counted
 from focuse.evaluation.baselines import RELATION_MEAN
 from focuse.evaluation.metrics import format_number
-from focuse.evaluation.weight_evaluation import PROTOCOLS
+from focuse.evaluation.weight_evaluation import PROTOCOLS, WeightEvaluation
 from focuse.report import charts
 from focuse.report.collect import LINKS_PER_HEAD, MIN_TEST_TRIPLES, Findings, Progress, collect
 from focuse.report.page import Table, check_page_path, percent, ranking_table, render, render_page, write_page
@@ -53,8 +55,12 @@ LEAKAGE_ROWS = {
     "neither the same triple nor an inverse edge": "neither_duplicate_nor_inverse",
 }
 RELATION_COLUMNS = {
-    "tail MRR": "tail_mrr", "head MRR": "head_mrr", "Hits@10": "hits_at_10", "weight error": "weight_mae",
-    "baseline error": "baseline_mae", "coverage": "coverage", "Brier": "brier",
+    "train": "train", "test": "test", "mean weight": "weight_mean", "weights": "histogram", "tail MRR": "tail_mrr",
+    "head MRR": "head_mrr", "Hits@10": "hits_at_10", "weight error": "weight_mae", "baseline error": "baseline_mae",
+    "coverage": "coverage", "Brier": "brier",
+}  # fmt: skip
+LINK_NUMBERS = {
+    "score": "score", "probability": "probability", "weight": "weight_mean", "low": "weight_low", "high": "weight_high",
 }  # fmt: skip
 SHOWN_RELATIONS = 25  # the others are folded
 FEW_TRIPLES = 10  # of a relation
@@ -137,18 +143,16 @@ def tiles(found: Findings) -> list[tuple[str, str, str]]:
 def data_tables(found: Findings) -> dict[str, Any]:
     """Return the tables and the chart of the section on the data."""
     graph, splits = found.run.graph, found.run.splits
-    parts = {
-        "train": graph,
-        "validation": splits.valid,
-        "test": splits.test if found.test is None else found.test.graph,
-    }
-    parts |= {"inferred": splits.inferred or (), "known negatives": splits.known_negatives or ()}  # type: ignore[dict-item]
-    rows = [
-        [name, f"{len(part):,}", *(f"{value:.4g}" for value in _weight_range(part))]
-        for name, part in parts.items()
-        if len(part)
-    ]
-    half, chart = graph.weight / 2, ""  # halves, because the range of numbers near ±1e308 would overflow
+    test = splits.test if found.test is None else found.test.graph
+    parts: dict[str, Graph | None] = {"train": graph, "validation": splits.valid, "test": test}
+    parts |= {"inferred": splits.inferred, "known negatives": splits.known_negatives}
+    rows = []
+    for name, part in parts.items():
+        if part is not None and len(part):
+            # Each weight is divided before they are added, because a sum may overflow.
+            values = part.weight.min(), (part.weight / len(part)).sum(), part.weight.max()
+            rows.append([name, f"{len(part):,}", *(f"{value:.4g}" for value in values)])
+    chart, half = Markup(""), graph.weight / 2  # the difference of weights near ±1e308 would overflow
     if graph.weighted and 0 < np.ptp(half) < 1e300:
         counts = np.histogram(half, HISTOGRAM_BINS)[0].tolist()
         chart = charts.histogram("Weights of train", counts, 2 * half.min(), 2 * half.max(), "weight")
@@ -159,12 +163,6 @@ def data_tables(found: Findings) -> dict[str, Any]:
         "leakage_table": leakage_table(found),
         "column_table": column_table(found.run),
     }
-
-
-def _weight_range(graph: Graph) -> tuple[float, float, float]:
-    """Return the lowest, the mean and the highest weight; each is divided before the sum, which may overflow."""
-    weight = graph.weight
-    return float(weight.min()), float((weight / len(weight)).sum()), float(weight.max())
 
 
 def check_table(found: Findings) -> Table:
@@ -208,14 +206,12 @@ def column_table(run: Run) -> Table | None:
     merger = run.splits.merger
     if merger is None:
         return None
-    values = None if run.graph.columns is None else run.graph.columns.values_of(merger.names)
     rows = []
     for place, name in enumerate(merger.names):
-        missing = "–" if values is None else percent(float(np.isnan(values[:, place]).mean()), 1)
         explained = "–" if np.isnan(merger.explained[place]) else percent(merger.explained[place])
         direction = "lower is better" if name in merger.lower_is_better else "higher is better"
-        rows.append([name, f"{merger.importance[place]:.2f}", explained, missing, direction])
-    headings = ["column", "importance", "variance explained by the graph", "missing in train", "direction"]
+        rows.append([name, f"{merger.importance[place]:.2f}", explained, direction])
+    headings = ["column", "importance", "variance explained by the graph", "direction"]
     return Table(headings, rows, "Importance of each column")
 
 
@@ -226,77 +222,82 @@ def training_tables(found: Findings) -> dict[str, Any]:
     for key, (title, color) in HISTORY_CHARTS.items():
         points = [(row["epoch"], row[key]) for row in history if row.get(key) is not None]
         history_charts.append(charts.line_chart(title, points, "epoch", charts.COLORS[color], dots="valid" in key))
-    trials = [
-        [f"{trial.label_exponent:g}", f"{trial.top_mrr:.3f}", f"{trial.delta_mrr:.3f}"]
-        for trial in run.label_exponent_trials
-    ]
-    headings = ["label exponent", "top 10 % MRR", "ΔMRR"]
+    trials = [(f"{trial.label_exponent:g}", trial) for trial in run.label_exponent_trials]
+    columns = {"top 10 % MRR": "top_mrr", "ΔMRR": "delta_mrr"}
+    table = metrics_table("Short trainings that selected the label exponent", columns, trials, "label exponent")
     return {
         "training_charts": [chart for chart in history_charts if chart],
         "training_seconds": sum(row.get("seconds", 0.0) for row in history),
         "best_epoch": (best_epoch_row(history) or {}).get("epoch"),
         "beta_falls": any(row.get("beta") is not None for row in history),
-        "trial_table": Table(headings, trials, "Short trainings that selected the label exponent") if trials else None,
+        "trial_table": table if trials else None,
     }
 
 
 # ---- evaluation ------------------------------------------------------------------------------------------------------
 
 
+def metrics_table(
+    caption: str, columns: Mapping[str, str], rows: Iterable[tuple[str, Any]], first: str = "", grouped: bool = False
+) -> Table:
+    """Return a table of metrics: `columns` are attributes by heading, `rows` are named objects that have them."""
+    cells = [[name, *(format_value(getattr(row, key)) for key in columns.values())] for name, row in rows]
+    return Table([first, *columns], cells, caption, grouped=grouped)
+
+
+def format_value(value: Any) -> str:
+    """Return a count with thousands separators, a number as `format_number` does, and a text unchanged."""
+    if isinstance(value, str):
+        return value
+    return f"{value:,}" if isinstance(value, int) else format_number(value)
+
+
 def ranking_tables(found: Findings) -> dict[str, Any]:
     """Return the tables and charts of the sections on link prediction and ranking by weight."""
     evaluation, name = found.evaluation, found.run.settings.model
     if evaluation is None:
-        return {"ranks": None, "concordance": None, "precision": None}
+        return {}
     shown = {name: evaluation, **found.baselines}
-    context: dict[str, Any] = {"ranks": ranking_table(shown), "violins": "", "concordance": None, "precision": None}
+    context: dict[str, Any] = {"ranks": ranking_table(shown)}
     if evaluation.top_share.any():
         description = f"Scores of the top and the bottom decile; their medians differ by {evaluation.delta_median:.3g}"
         context["violins"] = charts.inline_svg(charts.violins({name: evaluation}), "violins", description)
-    order, found_precision = evaluation.order, evaluation.suggestions
-    if order is not None and order.every.pairs:  # there are none if all weights are equal
+    if (order := evaluation.order) is not None and order.every.pairs:  # there are none if all weights are equal
         pairs = {"within a relation": order.relation, "within a query": order.query, "in the whole graph": order.every}
-        rows = [[pair, format_number(one.share), f"{one.pairs:,}"] for pair, one in pairs.items()]
-        context["concordance"] = Table(["pairs", "concordance", "number"], rows, "Concordance of scores and weights")
-    if found_precision is not None and found_precision.queries:
-        rows = [
-            [model, str(one.n), *map(format_number, (one.weight, one.possible, one.precision, one.mean_weight))]
-            for model, other in shown.items()
-            if other.suggestions is not None
-            for one in other.suggestions.first
-        ]
-        headings = ["", "n", "weight / n", "normalized", "precision", "mean weight of hits"]
-        context["precision"] = Table(headings, rows, "Weighted precision@n", grouped=True)
+        columns = {"concordance": "share", "number": "pairs"}
+        context["concordance"] = metrics_table("Concordance of scores and weights", columns, pairs.items(), "pairs")
+    if evaluation.suggestions is not None and evaluation.suggestions.queries:
+        columns = {"n": "n", "weight / n": "weight", "normalized": "possible", "precision": "precision"}
+        lists = {model: other.suggestions.first for model, other in shown.items() if other.suggestions is not None}
+        rows = [(model, one) for model, lengths in lists.items() for one in lengths]
+        columns["mean weight of hits"] = "mean_weight"
+        context["precision"] = metrics_table("Weighted precision@n", columns, rows, grouped=True)
     return context
 
 
 def weight_tables(found: Findings) -> dict[str, Any]:
     """Return the tables and charts of the sections on weights and probabilities."""
     context: dict[str, Any] = {
-        "weights": [], "gains": None, "columns": {}, "intervals": None, "interval_chart": "", "reliability": None,
-    }  # fmt: skip
-    if found.weights is not None and found.run.graph.weighted:
-        context["weights"] = [_weight_error_table(found.weights, one) for one in found.weights.protocols]
-        ndcg = found.weights.ndcg.items()
-        rows = [[name, *map(format_number, (one.linear, one.exponential))] for name, one in ndcg]
-        context["gains"] = Table(["", "linear", "exponential"], rows, "nDCG of known tails among all entities, by gain")
-        if found.weights.intervals is not None:
-            rows = [
-                [name, format_number(row.coverage), f"{row.width:.4g}", f"{row.median_width:.4g}"]
-                for name, row in found.weights.intervals.rows.items()
-            ]
-            headings = ["", "coverage", "mean width", "median width"]
-            context["intervals"] = Table(headings, rows, "Prediction intervals on the test triples")
+        "columns": {name: error_table(one, "positives", f"Errors of {name}") for name, one in found.columns.items()}
+    }
+    if (weights := found.weights) is not None and found.run.graph.weighted:
+        context["weights"] = [error_table(weights, protocol) for protocol in weights.protocols]
+        gains = {"linear": "linear", "exponential": "exponential"}
+        caption = "nDCG of known tails among all entities, by gain"
+        context["gains"] = metrics_table(caption, gains, weights.ndcg.items())
+        if weights.intervals is not None:
+            columns = {"coverage": "coverage", "mean width": "width", "median width": "median_width"}
+            caption = "Prediction intervals on the test triples"
+            context["intervals"] = metrics_table(caption, columns, weights.intervals.rows.items())
             context["interval_chart"] = charts.reliability_chart(
                 "Coverage", {"": found.coverage}, "target", "measured on test"
             )
-    context["columns"] = {
-        name: _weight_error_table(one, "positives", f"Errors of {name}") for name, one in found.columns.items()
-    }
     if found.probabilities is not None:
-        rows = [[name, *map(format_number, (row.brier, row.ece))] for name, row in found.probabilities.rows.items()]
-        context["reliability"] = Table(["", "Brier", "ECE"], rows, "Errors of the probability")
-        bins = {name: row.reliability.bins for name, row in found.probabilities.rows.items()}
+        methods = found.probabilities.rows
+        context["reliability"] = metrics_table(
+            "Errors of the probability", {"Brier": "brier", "ECE": "ece"}, methods.items()
+        )
+        bins = {name: row.reliability.bins for name, row in methods.items()}
         lines = {name: [(one.predicted, one.truth) for one in row if one.count] for name, row in bins.items()}
         counts = [one.count for one in list(bins.values())[-1]]
         context["reliability_charts"] = [
@@ -306,14 +307,14 @@ def weight_tables(found: Findings) -> dict[str, Any]:
     return context
 
 
-def _weight_error_table(table: Any, protocol: str, caption: str = "") -> Table:
+def error_table(weights: WeightEvaluation, protocol: str, caption: str = "") -> Table:
     """Return the errors of all predictors, baselines last."""
-    cells = table.cells(protocol)
+    cells = weights.cells(protocol)
     caption = caption or PROTOCOLS[protocol][:1].upper() + PROTOCOLS[protocol][1:]
-    row = table.rows[table.baselines[0]]
-    if (part := row[protocol].at_threshold) is not None and table.threshold is not None:
-        total = row["positives"].errors.n if "positives" in row else part.n
-        caption += f"; {part.strong:,} of {total:,} triples are strong (weight above {table.threshold:g})"
+    baseline = weights.rows[weights.baselines[0]]
+    if (part := baseline[protocol].at_threshold) is not None:
+        total = baseline["positives"].errors.n
+        caption += f"; {part.strong:,} of {total:,} triples are strong (weight above {weights.threshold:g})"
     headings = list(next(iter(cells.values())))
     rows = [[name, *(values.get(one, "–") for one in headings)] for name, values in cells.items()]
     return Table(["", *headings], rows, caption)
@@ -321,39 +322,31 @@ def _weight_error_table(table: Any, protocol: str, caption: str = "") -> Table:
 
 def link_tables(found: Findings) -> dict[str, Any]:
     """Return the tables of the sections on relations and predicted links."""
-    weighted, rows = found.run.graph.weighted, found.relations
-    kept = {
-        title: key for title, key in RELATION_COLUMNS.items() if any(math.isfinite(getattr(row, key)) for row in rows)
-    }
-    headings = ["relation", "train", "test", *(["mean weight", "weights"] if weighted else []), *kept]
-    cells = [
-        [
-            row.name, f"{row.train:,}", f"{row.test:,}",
-            *([f"{row.weight_mean:.3g}", charts.sparkline(row.histogram)] if weighted else []),
-            *((format_optional if "mae" in key else format_number)(getattr(row, key)) for key in kept.values()),
-        ]
-        for row in rows
-    ]  # fmt: skip
+    rows = [{**row, "histogram": charts.sparkline(row["histogram"])} for row in found.relations]
+    cells = [[format_value(row.get(key)) for key in RELATION_COLUMNS.values()] for row in rows]
+    left_out = set() if found.run.graph.weighted else {"mean weight", "weights"}
+    shown = [
+        place
+        for place, title in enumerate(RELATION_COLUMNS)
+        if title not in left_out and any(line[place] != "–" for line in cells)
+    ]
+    headings = ["relation", *(list(RELATION_COLUMNS)[place] for place in shown)]
+    cells = [[row["name"], *(line[place] for place in shown)] for row, line in zip(rows, cells, strict=True)]
     tables = [
         Table(headings, part, caption, sortable=len(part) > 1)
         for part, caption in ((cells[:SHOWN_RELATIONS], "Relations"), (cells[SHOWN_RELATIONS:], "Other relations"))
     ]
-    columns = {"probability": "probability", "weight": "weight_mean", "low": "weight_low", "high": "weight_high"}
-    columns = {name: key for name, key in columns.items() if any(getattr(one, key) is not None for one in found.links)}
+    kept = [name for name, key in LINK_NUMBERS.items() if any(getattr(one, key) is not None for one in found.links)]
     links = [
-        [one.head, one.relation, one.tail, f"{one.score:.3f}",
-         *(format_optional(getattr(one, key)) for key in columns.values())]
+        [one.head, one.relation, one.tail, *(format_number(getattr(one, LINK_NUMBERS[name])) for name in kept)]
         for one in found.links
-    ]  # fmt: skip
+    ]
     return {
-        "relation_tables": tables, "min_test_triples": MIN_TEST_TRIPLES, "links_per_head": LINKS_PER_HEAD,
-        "link_table": Table(["head", "relation", "tail", "score", *columns], links, "New links", text_columns=3),
-    }  # fmt: skip
-
-
-def format_optional(value: float | None) -> str:
-    """Return three digits of a number, or a dash for None and NaN."""
-    return "–" if value is None or not math.isfinite(value) else f"{value:.3g}"
+        "relation_tables": tables,
+        "min_test_triples": MIN_TEST_TRIPLES,
+        "links_per_head": LINKS_PER_HEAD,
+        "link_table": Table(["head", "relation", "tail", *kept], links, "New links", text_columns=3),
+    }
 
 
 # ---- reproduction ----------------------------------------------------------------------------------------------------
@@ -381,18 +374,16 @@ def train_command(run: Run) -> str:
     words = ["focuse", "train", run.graph.source or "GRAPH"]
     parts = {"valid": splits.valid, "test": splits.test}
     given = {name: len(part) > 0 and part.source != run.graph.source for name, part in parts.items()}
-    for name, part in parts.items():
-        words += [f"--{name}", part.source or "GRAPH"] if given[name] else []
     total = len(run.graph) + sum(len(part) for name, part in parts.items() if not given[name])
     repeats = int(np.unique(run.graph.keys, return_counts=True)[1].max())
     for name, part in parts.items():
-        if not given[name] and not given["valid"]:  # given validation triples leave nothing to hold out
-            fraction = None if name == "test" and given["test"] else held_out_fraction(len(part), total, repeats)
-            words += [f"--{name}-fraction", fraction] if fraction is not None else []
-    if splits.known_negatives is not None and "known-negative" not in (
-        settings.negative_weights,
-        settings.zero_weights,
-    ):
+        if given[name]:
+            words += [f"--{name}", part.source or "GRAPH"]
+        elif not given["valid"]:  # given validation triples leave nothing to hold out
+            fraction = held_out_fraction(len(part), total, repeats)
+            words += [] if fraction is None else [f"--{name}-fraction", fraction]
+    drawn_from_weights = "known-negative" in (settings.negative_weights, settings.zero_weights)
+    if splits.known_negatives is not None and not drawn_from_weights:
         words += ["--known-negatives", splits.known_negatives.source or "FILE"]
     words += ["--node-attributes", splits.attributes.source] if splits.attributes is not None else []
     return shlex.join([*words, "--config", SETTINGS_FILE, "--out", "again"])
@@ -408,9 +399,5 @@ def held_out_fraction(size: int, total: int, repeats: int) -> str | None:
     """
     if 0 <= min(int(DEFAULT_FRACTION * total), MAX_HELD_OUT) - size < repeats:
         return None
-    for digits in range(1, 16):
-        for fraction in (size / total, (size + 0.5) / total if size else 0.0):
-            text = f"{fraction:.{digits}f}".rstrip("0").rstrip(".")
-            if int(float(text) * total) == size:
-                return text
-    return f"{(size + 0.5) / total!r}"
+    texts = (f"{(size + 0.5) / total:.{digits}g}" for digits in range(1, 18))
+    return next(text for text in texts if int(float(text) * total) == size) if size else "0"
