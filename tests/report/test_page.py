@@ -72,7 +72,7 @@ def test_only_markup_is_not_escaped(read_page: Any) -> None:
 
 def test_data_to_save_is_inside_the_page(read_page: Any) -> None:
     data = {EVIL: [1, None, "é"], "n": 0.1}
-    shown = {"title": "t", "summary": "", "tiles": [], "sections": {}, "style": ""}
+    shown = {"title": "t", "header": "", "sections": {}, "style": ""}
     text = render("report.html", **shown, script="", script_source="", data=data)
     url = next(value for key, value in read_page(text).attributes if key == "href")
     kind, packed = url.split(",")

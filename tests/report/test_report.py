@@ -20,6 +20,7 @@ from focuse.data.statistics import describe
 from focuse.errors import FocuseError
 from focuse.evaluation.metrics import format_number
 from focuse.report.collect import Findings, collect
+from focuse.report.page import percent
 from focuse.report.report import (
     SECTIONS,
     SHOWN_RELATIONS,
@@ -27,7 +28,6 @@ from focuse.report.report import (
     render_findings,
     render_report,
     reproduce,
-    tiles,
     train_command,
 )
 from focuse.training.label_exponent import LabelExponentTrial
@@ -123,11 +123,14 @@ def test_summary_agrees_with_the_metrics(found: Findings, read: Any, read_page: 
     best = max(one.all.mrr for one in found.baselines.values())
     verb = "is better than" if evaluation.all.mrr > best else "is not better than"
     assert f"The model {verb} the best baseline without a model" in text
-    shown = {name: value for name, value, _ in tiles(found)}
-    assert shown["MRR"] == f"{evaluation.all.mrr:.3f}"
-    assert shown["ΔMRR"] == f"{evaluation.delta_mrr:.3f}".replace("-", "−")
+    tiles = rows(read, 2)
+    assert ["MRR", f"{evaluation.all.mrr:.3f}"] in tiles
+    assert ["ΔMRR", f"{evaluation.delta_mrr:.3f}".replace("-", "−")] in tiles
     assert found.weights is not None
-    assert f"Interval coverage: {shown['Interval coverage']} (target 90\u00a0%)." in text
+    assert found.weights.intervals is not None
+    measured = percent(next(iter(found.weights.intervals.rows.values())).coverage, 1)
+    assert ["Interval coverage", measured] in tiles
+    assert f"Interval coverage: {measured} (target 90\u00a0%)." in text
     worse = replace(found, evaluation=replace(evaluation, all=replace(evaluation.all, mrr=0.0)))
     assert "is not better than the best baseline" in " ".join(read_page(render_findings(worse)).texts)
 

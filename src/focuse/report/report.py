@@ -95,8 +95,7 @@ def render_findings(found: Findings) -> str:
         "report.html",
         script=True,
         title=f"{run.settings.model} on {Path(run.graph.source).name or 'a graph'}",
-        summary=render("summary.html", **context),
-        tiles=tiles(found),
+        header=render("summary.html", **context),
         sections={name: text for name, text in rendered.items() if text},
         data={**found.to_dict(), "reproduction": reproduction},
     )
@@ -114,27 +113,6 @@ def best_weights(found: Findings) -> dict[str, Any] | None:
     name = min(own, key=lambda name: own[name])
     baselines = {baseline: errors[baseline] for baseline in table.baselines if baseline in errors}
     return {"name": name, "mae": own[name], "mean": errors[RELATION_MEAN], "baselines": baselines}
-
-
-def tiles(found: Findings) -> list[tuple[str, str, str]]:
-    """Return (name, value, comparison) of the main metrics that the run has."""
-    shown = []
-    if (evaluation := found.evaluation) is not None:
-        best = max((one.all.mrr for one in found.baselines.values()), default=math.nan)
-        shown.append(("MRR", f"{evaluation.all.mrr:.3f}", f"best baseline {best:.3f}" if math.isfinite(best) else ""))
-        shown.append(("Hits@10", f"{evaluation.all.hits[10]:.3f}", ""))
-        if found.run.graph.weighted and math.isfinite(evaluation.delta_mrr):
-            deciles = f"top 10 % {evaluation.top.mrr:.3f}, bottom {evaluation.bottom.mrr:.3f}"
-            shown.append(("ΔMRR", f"{evaluation.delta_mrr:.3f}".replace("-", "−"), deciles))
-    if (best_one := best_weights(found)) is not None and found.weights is not None:
-        shown.append(("Mean weight error", f"{best_one['mae']:.3g}", f"relation mean {best_one['mean']:.3g}"))
-        if (intervals := found.weights.intervals) is not None:
-            measured = next(iter(intervals.rows.values())).coverage
-            shown.append(("Interval coverage", percent(measured, 1), f"target {percent(intervals.coverage)}"))
-    if found.probabilities is not None:
-        last = list(found.probabilities.rows.values())[-1]
-        shown.append(("Brier score", f"{last.brier:.3f}", "of probabilities; 0.25 is chance"))
-    return shown
 
 
 # ---- data and training -----------------------------------------------------------------------------------------------
