@@ -332,8 +332,7 @@ def test_printed_command_reproduces_the_run(
 @given(st.integers(1, 10**6), st.floats(0, 0.45))
 def test_printed_fractions_hold_out_as_many_rows(total: int, fraction: float) -> None:
     size = min(int(fraction * total), 20_000)
-    text = held_out_fraction(size, total, 1)
-    assert min(int((0.1 if text is None else float(text)) * total), 20_000) == size
+    assert min(int(float(held_out_fraction(size, total)) * total), 20_000) == size
 
 
 def test_only_a_report_imports_matplotlib_and_jinja2() -> None:

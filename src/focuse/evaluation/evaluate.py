@@ -36,7 +36,7 @@ from focuse.evaluation.metrics import (
     weighted_median,
     weighted_precision,
 )
-from focuse.evaluation.ranking import TIES, Ranking, rank, rank_graph, sample_size
+from focuse.evaluation.ranking import TIES, Ranking, rank, sample_size
 from focuse.option_strings import choose
 from focuse.results import TableExport, format_table
 
@@ -101,12 +101,10 @@ def evaluate(
     valid: Graph | None = None,
     sample_candidates: int | None = None,
 ) -> Evaluation:
-    """Rank every triple of `test` and compute all metrics.
+    """Rank every triple of `test`, which has train's ids, and compute all metrics.
 
     Parameters
     ----------
-    test
-        Test triples in train's ids.
     known
         The triples of train, `valid` and test; ranks are filtered by them unless `filtered` is False.
     ties, protocol
@@ -114,8 +112,7 @@ def evaluate(
     valid
         Validation triples; like training triples, they are left out of suggestions.
     sample_candidates
-        The number of sampled entities to rank against, without suggestions. Scorers that are expensive to rank use a
-        sample by default.
+        The number of sampled entities to rank against, without suggestions; see `sample_size`.
 
     Deciles use the original weights if all lie in [0, 1], and otherwise weights scaled by their global range. If lower
     weights are better in train, the top decile has the smallest weights.
@@ -124,7 +121,7 @@ def evaluate(
     if not len(graph):
         raise FocuseError(f"{graph.source}: no test triple has all its names in train; {str(test) or 'it is empty'}")
     sample = sample_size(scorer, sample_candidates, known.entities)
-    ranking = rank_graph(scorer, graph, known, sample_candidates)
+    ranking = rank(scorer, *id_tensors(graph), known, candidates=sample)
     ranks = (ranking.filtered if filtered else ranking.raw).ranks(ties, protocol)
     weight = unit_strength(graph, train)
     bottom_share, top_share = deciles(weight)
@@ -142,12 +139,8 @@ def evaluate(
         weighted=rank_metrics(ranks, weight),
         delta_mrr=top.mrr - bottom.mrr,
         delta_median=abs(medians[0] - medians[1]),
-        settings={
-            "ranks": "filtered" if filtered else "unfiltered",
-            "ties": ties,
-            "protocol": protocol,
-            **({} if sample is None else {"candidates": sample}),
-        },
+        settings={"ranks": "filtered" if filtered else "unfiltered", "ties": ties, "protocol": protocol}
+        | ({} if sample is None else {"candidates": sample}),
         notes=tuple(_notes(test, int(in_train.sum()), sample, known.entities)),
         unseen_rows=test.unseen.rows,
         rows_in_train=int(in_train.sum()),
@@ -227,15 +220,9 @@ def ndcg(scorer: Scorer, queries: Graph, ties: str = "worst", max_scores: int | 
 
     with the gain w (linear) or 2^w − 1 (exponential).
 
-    Parameters
-    ----------
-    queries
-        Edges in train's ids; the edges of one (head, relation) form a query. Weights outside [0, 1] are scaled by
-        their global range. Queries whose weights are all 0 have no gain and are left out.
-    ties
-        The rule for equal scores. UKGE's code uses "best", by which a constant score ranks every tail first.
-    max_scores
-        The number of scores in memory at once, see `rank`.
+    The edges of one (head, relation) in `queries`, which have train's ids, form a query. Weights outside [0, 1] are
+    scaled by their global range. Queries whose weights are all 0 have no gain and are left out. For equal scores, the
+    code of UKGE uses the rule "best", by which a constant score ranks every tail first. `max_scores` is as in `rank`.
     """
     choose("tie rule", ties, TIES)
     triples = queries.merge_repeated("max")

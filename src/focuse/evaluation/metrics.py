@@ -67,9 +67,7 @@ def spearman(predicted: FloatArray, truth: FloatArray) -> float:
 def _centered_ranks(values: FloatArray) -> FloatArray:
     """Return average ranks [n] minus their mean, which are multiples of ½, so that their sums are exact."""
     _, group, count = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(count)
-    ranks: FloatArray = (last - (count - 1) / 2)[group] - (len(values) + 1) / 2
-    return ranks
+    return np.asarray((np.cumsum(count) - (count - 1) / 2)[group] - (len(values) + 1) / 2, np.float64)
 
 
 # ---- ranks --------------------------------------------------------------------------------------------------------
@@ -92,19 +90,11 @@ class RankMetrics(Metrics):
 
 
 def rank_metrics(ranks: FloatArray, sample_weight: FloatArray | None = None, n: int | None = None) -> RankMetrics:
-    """Average metrics over ranks [n, sides].
+    """Average metrics over ranks from 1, with one row per triple and one column per side.
 
-    Parameters
-    ----------
-    ranks
-        Ranks from 1, one row per triple and one column per side.
-    sample_weight
-        The weight of each triple in the means, [n]; None for equal weights.
-    n
-        The number of triples to report, if it is not the number of rows.
+    `sample_weight` [n] is the weight of each triple in the means, and `n` the number of triples to report, if it is not
+    the number of rows.
 
-    Examples
-    --------
     >>> rank_metrics(np.array([[1.0, 2.0], [4.0, 1.0]])).mrr
     0.6875
     """
@@ -116,12 +106,8 @@ def rank_metrics(ranks: FloatArray, sample_weight: FloatArray | None = None, n: 
     def mean(values: FloatArray) -> float:
         return float((values * sample_weight[:, None]).sum() / total)
 
-    return RankMetrics(
-        mr=mean(ranks),
-        mrr=mean(1.0 / ranks),
-        hits={k: mean((ranks <= k).astype(np.float64)) for k in HITS},
-        n=len(ranks) if n is None else n,
-    )
+    hits = {k: mean((ranks <= k).astype(np.float64)) for k in HITS}
+    return RankMetrics(mean(ranks), mean(1.0 / ranks), hits, len(ranks) if n is None else n)
 
 
 # ---- deciles by weight --------------------------------------------------------------------------------------------
@@ -141,17 +127,14 @@ def deciles(weight: FloatArray) -> tuple[FloatArray, FloatArray]:
     >>> deciles(np.array([1.0] * 10 + [2.0] * 10))[1].tolist()[-3:]
     [0.2, 0.2, 0.2]
     """
-    return _bottom_decile(weight), _bottom_decile(-weight)
-
-
-def _bottom_decile(weight: FloatArray) -> FloatArray:
     size = decile_size(len(weight))
-    if not size:
-        return np.zeros(len(weight))
-    cut = np.partition(weight, size - 1)[size - 1]
-    below, tied = weight < cut, weight == cut
-    membership: FloatArray = below + tied * ((size - below.sum()) / tied.sum())
-    return membership
+
+    def lowest(values: FloatArray) -> FloatArray:
+        cut = np.partition(values, size - 1)[size - 1]
+        below, tied = values < cut, values == cut
+        return np.asarray(below + tied * ((size - below.sum()) / tied.sum()), np.float64)
+
+    return (lowest(weight), lowest(-weight)) if size else (np.zeros(len(weight)), np.zeros(len(weight)))
 
 
 def weighted_median(values: FloatArray, sample_weight: FloatArray) -> float:
@@ -250,12 +233,8 @@ class NDCG(Metrics):
 def mean_ndcg(gain: FloatArray, ranks: FloatArray, first: npt.NDArray[np.intp]) -> float:
     """Return the mean nDCG over queries with any gain.
 
-    Parameters
-    ----------
-    gain, ranks
-        The gain and the rank of each triple, [n], sorted by query and then by decreasing gain.
-    first
-        The position at which the triples of each query begin, [q].
+    The gains and ranks of triples [n] are sorted by query and then by decreasing gain; `first` [q] are the positions at
+    which queries begin.
     """
     count = np.diff(np.append(first, len(gain)))
     ideal_ranks = np.arange(1.0, len(gain) + 1) - np.repeat(first, count)
@@ -305,19 +284,11 @@ class WeightOrder(Metrics):
 def weight_order(
     triples: Graph, weight: FloatArray, tail_score: FloatArray, head_score: FloatArray, score: FloatArray | None = None
 ) -> WeightOrder:
-    """Measure how scores order distinct triples by weight.
+    """Measure how scores order distinct triples (in train's ids) by their weights [n].
 
-    Parameters
-    ----------
-    triples
-        Distinct triples in train's ids.
-    weight
-        Their weights [n].
-    tail_score, head_score
-        Their scores [n] as answers to (head, relation, ?) and to (?, relation, tail). For most models the two are equal
-        up to rounding. Within a query only scores of one side are compared, so that ties are exact.
-    score
-        One score per triple [n] for comparisons across queries; `tail_score` if None.
+    `tail_score` and `head_score` [n] are the scores as answers to (head, relation, ?) and to (?, relation, tail), which
+    are equal up to rounding for most models. Within a query only scores of one side are compared, so that ties are
+    exact. Comparisons across queries use `score` [n], or else `tail_score`.
     """
     score = tail_score if score is None else score
     both_sides = np.concatenate([tail_score, head_score]), np.concatenate([weight, weight])
@@ -375,16 +346,9 @@ def weighted_precision(
 ) -> WeightedPrecision:
     """Measure the precision of lists of suggestions, of which `triples` are the correct ones.
 
-    Parameters
-    ----------
-    triples
-        Distinct triples in train's ids, none of which is known from train or validation.
-    weight, tail_score, head_score
-        Their weights [n] and scores [n], as in `weight_order`.
-    ranks
-        Their ranks [n, 2] among entities, the worst for equal scores, filtered by the triples themselves and by all
-        other known triples. Competitors are therefore not true, and the order of the triples among each other follows
-        from their scores.
+    The triples are distinct, and none of them is known from train or validation; weights and scores are those of
+    `weight_order`. Their `ranks` [n, 2], the worst for equal scores, are filtered by the triples themselves and by all
+    other known triples. Competitors are therefore not true, and the order among the triples follows from their scores.
     """
     query = queries_of_both_sides(triples)
     queries = int(query.max(initial=-1)) + 1
@@ -403,20 +367,10 @@ def weighted_precision(
         found = rank <= n
         weight_found, ideal_weight = per_query(weights * found), per_query(weights * (ideal_position < n))
         counts = ideal_weight > 0
-        rows.append(
-            PrecisionAtN(
-                n,
-                weight=_mean(weight_found / n),
-                possible=_mean(weight_found[counts] / ideal_weight[counts]),
-                precision=_mean(per_query(found) / n),
-                mean_weight=_mean(weights[found]),
-            )
-        )
+        normalized = weight_found[counts] / ideal_weight[counts]
+        parts = (weight_found / n, normalized, per_query(found) / n, weights[found])
+        rows.append(PrecisionAtN(n, *(float(part.mean()) if len(part) else math.nan for part in parts)))
     return WeightedPrecision(queries, tuple(rows))
-
-
-def _mean(values: FloatArray) -> float:
-    return float(values.mean()) if len(values) else math.nan
 
 
 # ---- sorting in groups --------------------------------------------------------------------------------------------
@@ -447,8 +401,6 @@ def position_in_group(keys: Keys, *columns: npt.NDArray[Any]) -> FloatArray:
     [2.0, 0.0, 0.0, 1.0]
     """
     rows = sort_rows(keys, *columns)
-    start = np.flatnonzero(np.diff(keys[rows], prepend=-1) != 0)
-    count = np.diff(np.append(start, len(rows)))
     positions = np.empty(len(rows))
-    positions[rows] = np.arange(len(rows)) - np.repeat(start, count)
+    positions[rows] = np.arange(len(rows)) - np.searchsorted(keys[rows], keys[rows])
     return positions

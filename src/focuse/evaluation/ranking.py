@@ -33,7 +33,7 @@ from focuse.evaluation.metrics import SIDES
 from focuse.models.base import Side
 from focuse.option_strings import choose
 
-TIES = ("worst", "mean", "best")
+TIES = {"worst": 1.0, "mean": 0.5, "best": 0.0}  # the fraction of equal candidates that rank before the true entity
 PROTOCOLS = ("per-side", "combined")
 MAX_SCORES = 1 << 25  # scores in memory at once: 32 million float32 are 128 MB
 MAX_SCORES_PER_THREAD = 1 << 21  # 8 MB, which fit in the caches of a CPU core
@@ -59,9 +59,7 @@ class CompetitorCounts:
         higher, equal = self.higher, self.equal
         if protocol == "combined":
             higher, equal = higher.sum(1, keepdims=True), equal.sum(1, keepdims=True)
-        fraction = {"worst": 1.0, "mean": 0.5, "best": 0.0}[ties]
-        ranks: npt.NDArray[np.float64] = 1.0 + higher + fraction * equal
-        return ranks
+        return np.asarray(1.0 + higher + TIES[ties] * equal, np.float64)
 
 
 @dataclass(frozen=True)
@@ -112,14 +110,10 @@ def rank(
     candidates: int | None = None,
     sides: Sequence[Side] = SIDES,
 ) -> Ranking:
-    """Rank the tail and the head of each triple among entities.
+    """Rank the tail and the head of each triple (ids int64 [n]) among entities.
 
     Parameters
     ----------
-    scorer
-        The scorer, which is called by several threads on a CPU.
-    head, relation, tail
-        Ids int64 [n].
     known
         Known triples, which are not candidates in filtered ranks.
     max_scores
@@ -128,6 +122,8 @@ def rank(
         The number of sampled entities to rank against, instead of all.
     sides
         The sides to rank; the counts of one side have the shape [n, 1].
+
+    On a CPU, several threads call the scorer.
     """
     h, r, t = (ids.to(scorer.device) for ids in (head, relation, tail))
     ids_of: dict[Side, tuple[Tensor, Tensor, Tensor]] = {"tail": (h, r, t), "head": (t, r, h)}
@@ -135,12 +131,10 @@ def rank(
         counts = [_count_sampled(scorer, *ids_of[side], side, known, candidates) for side in sides]
         return Ranking.from_counts(counts, scorer.side_dependent)
     with _workers(scorer) as (threads, thread_map):
-        if max_scores is None:
-            in_caches = threads * MAX_SCORES_PER_THREAD if scorer.device.type == "cpu" else MAX_SCORES
-            max_scores = min(in_caches, MAX_SCORES)
+        in_caches = threads * MAX_SCORES_PER_THREAD if scorer.device.type == "cpu" else MAX_SCORES
         processes = scorer.group.size if isinstance(scorer, ShardedScorer) else 1
-        local_entities = -(-known.entities // processes)
-        size = max(1, max_scores // threads // max(local_entities, 1))
+        local_entities = max(-(-known.entities // processes), 1)
+        size = max(1, (max_scores or min(in_caches, MAX_SCORES)) // threads // local_entities)
         counts = [_count_all(scorer, *ids_of[side], side, known, size, thread_map) for side in sides]
     return Ranking.from_counts(counts, scorer.side_dependent)
 
@@ -199,9 +193,8 @@ def _workers(scorer: Scorer) -> Iterator[tuple[int, Map]]:
     computes whole blocks with one torch thread, because torch's own threads synchronize after every operation and, if
     other programs use the cores as well, spend most of their time waiting.
     """
-    threads = torch.get_num_threads() if scorer.device.type == "cpu" else 1
-    threads = 1 if isinstance(scorer, ShardedScorer) else threads
-    if threads == 1:
+    threads = torch.get_num_threads()
+    if threads == 1 or scorer.device.type != "cpu" or isinstance(scorer, ShardedScorer):
         yield 1, map
         return
     torch.set_num_threads(1)  # new threads start with the same number

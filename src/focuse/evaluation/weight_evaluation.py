@@ -128,13 +128,9 @@ def classify(predicted: Flags, strong: Flags, rule: str = "") -> Classification:
     0.6666666666666666
     """
     both, positive, true = (int(flags.sum()) for flags in (predicted & strong, predicted, strong))
-
-    def fraction(part: int, whole: int) -> float:
-        return part / whole if whole else math.nan
-
-    accuracy = fraction(int((predicted == strong).sum()), len(strong))
-    precision, recall, f1 = fraction(both, positive), fraction(both, true), fraction(2 * both, positive + true)
-    return Classification(rule, len(strong), true, accuracy, precision, recall, f1)
+    equal, n = int((predicted == strong).sum()), len(strong)
+    fractions = ((equal, n), (both, positive), (both, true), (2 * both, positive + true))
+    return Classification(rule, n, true, *(part / whole if whole else math.nan for part, whole in fractions))
 
 
 def classify_at(predicted: FloatArray, truth: FloatArray, threshold: float) -> Classification:
@@ -206,12 +202,10 @@ def coverage_by_relation(
     low: FloatArray, high: FloatArray, truth: FloatArray, relation: AnyIds, names: Sequence[str], calibrated: AnyIds
 ) -> list[RelationCoverage]:
     """Compute the coverage in each relation that occurs, in order of decreasing frequency."""
-    order = np.argsort(relation, kind="stable")
     count = np.bincount(relation, minlength=len(names))
-    end = np.cumsum(count)
     coverages = []
-    for index in np.argsort(-count, kind="stable")[: int((count > 0).sum())]:
-        rows = order[end[index] - count[index] : end[index]]
+    for index in np.argsort(-count, kind="stable")[: np.count_nonzero(count)]:
+        rows = np.flatnonzero(relation == index)
         coverage = interval_coverage(low[rows], high[rows], truth[rows])
         coverages.append(RelationCoverage(str(names[index]), bool(calibrated[index]), coverage))
     return coverages
@@ -400,14 +394,13 @@ def evaluate_weights(
     >>> from focuse.data.graph import from_columns
     >>> graph = from_columns(["a", "b", "a"], ["r", "r", "s"], ["b", "c", "b"], [0.2, 0.6, 1.0])
     >>> constant = {"always .5": lambda head, relation, tail: np.full(len(head), 0.5)}
-    >>> table = evaluate_weights(WeightTest(graph), graph, constant)
-    >>> round(table.rows["always .5"]["positives"].errors.mae, 3)
+    >>> evaluated = evaluate_weights(WeightTest(graph), graph, constant)
+    >>> round(evaluated.rows["always .5"]["positives"].errors.mae, 3)
     0.3
     """
     baselines, zero_baseline = fit_weight_baselines(train), fit_zero_baseline(train)
-    for name in [*predictors, *(with_negatives or {})]:
-        if name in {**baselines, **zero_baseline}:
-            raise FocuseError(f"predictor {name!r} has the name of a baseline; choose another name")
+    for name in set(predictors) & {*baselines, *zero_baseline}:
+        raise FocuseError(f"predictor {name!r} has the name of a baseline; choose another name")
     for name in with_negatives or {}:
         choose("predictor", name, predictors)
     # If lower is better, a weight of 0 is the strongest and does not mean a false triple.
@@ -430,15 +423,14 @@ def _metrics(
 ) -> WeightMetrics:
     """Compute the metrics of one predictor that apply to the weights of a graph."""
     predicted, truth = predict(predictor, graph), graph.weight
+    at_threshold = fitted = None
+    if threshold is not None:
+        at_threshold = classify_at(predicted, truth, threshold)
+        if fitted_on is not None:
+            others = predict(predictor, fitted_on), fitted_on.weight
+            fitted = classify_fitted(predicted, truth, threshold, *others)
     curve = reliability(predicted, truth) if unit else None
-    metrics = errors(predicted, truth), spearman(predicted, truth), curve
-    if threshold is None:
-        return WeightMetrics(*metrics)
-    fitted = None
-    if fitted_on is not None:
-        others = predict(predictor, fitted_on), fitted_on.weight
-        fitted = classify_fitted(predicted, truth, threshold, *others)
-    return WeightMetrics(*metrics, classify_at(predicted, truth, threshold), fitted)
+    return WeightMetrics(errors(predicted, truth), spearman(predicted, truth), curve, at_threshold, fitted)
 
 
 def baseline_errors(train: Graph, held_out: Graph) -> dict[str, dict[str, Errors]]:
@@ -492,23 +484,17 @@ class IntervalTable(Metrics):
     relations: Sequence[RelationCoverage]
 
     def __str__(self) -> str:
-        first = next(iter(self.rows.values()))
-        calibrated = [row for row in self.relations if row.calibrated]
-        lines = [[name, *_coverage_cells(row)] for name, row in self.rows.items()]
-        sizes = f"{first.n:,} test triples, {self.conformal_rows:,} conformal rows"
-        text = f"{self.coverage:.0%} intervals ({sizes})\n{_coverage_table(lines)}\n"
-        text += f"by relation: {len(calibrated)} of {len(self.relations)} have intervals of their own, "
-        text += "the rest share the global one"
-        lines = [[row.relation, *_coverage_cells(row.coverage)] for row in calibrated[:MAX_RELATIONS_SHOWN]]
-        return f"{text}\n{_coverage_table(lines)}" if lines else text
+        def table(rows: Mapping[str, Coverage]) -> str:
+            numbers = {name: (row.coverage, row.width, row.median_width, row.n) for name, row in rows.items()}
+            lines = [[name, f"{c:.3f}", f"{w:.4g}", f"{m:.4g}", f"{n:,}"] for name, (c, w, m, n) in numbers.items()]
+            return format_table(["", "coverage", "mean width", "median width", "n"], lines)
 
-
-def _coverage_cells(row: Coverage) -> list[str]:
-    return [f"{row.coverage:.3f}", f"{row.width:.4g}", f"{row.median_width:.4g}", f"{row.n:,}"]
-
-
-def _coverage_table(lines: Sequence[Sequence[str]]) -> str:
-    return format_table(["", "coverage", "mean width", "median width", "n"], lines)
+        own = {row.relation: row.coverage for row in self.relations if row.calibrated}
+        sizes = f"{next(iter(self.rows.values())).n:,} test triples, {self.conformal_rows:,} conformal rows"
+        lines = [f"{self.coverage:.0%} intervals ({sizes})", table(self.rows)]
+        shares = f"{len(own)} of {len(self.relations)} have intervals of their own"
+        lines.append(f"by relation: {shares}, the rest share the global one")
+        return "\n".join([*lines, *([table(dict(list(own.items())[:MAX_RELATIONS_SHOWN]))] if own else [])])
 
 
 @dataclass(frozen=True)

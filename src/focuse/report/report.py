@@ -15,7 +15,6 @@ from markupsafe import Markup
 
 from focuse import __version__
 from focuse.data.graph import Graph
-from focuse.data.splits import MAX_HELD_OUT
 from focuse.errors import counted
 from focuse.evaluation.baselines import RELATION_MEAN
 from focuse.evaluation.metrics import format_number
@@ -66,7 +65,6 @@ SHOWN_RELATIONS = 25  # the others are folded
 FEW_TRIPLES = 10  # of a relation
 HISTOGRAM_BINS = 40
 SETTINGS_FILE = "settings.toml"
-DEFAULT_FRACTION = 0.1  # of the graph, held out for validation and for test
 
 
 def write_report(run: Run, path: Path, test: Any, progress: Progress) -> Path:
@@ -353,13 +351,11 @@ def train_command(run: Run) -> str:
     parts = {"valid": splits.valid, "test": splits.test}
     given = {name: len(part) > 0 and part.source != run.graph.source for name, part in parts.items()}
     total = len(run.graph) + sum(len(part) for name, part in parts.items() if not given[name])
-    repeats = int(np.unique(run.graph.keys, return_counts=True)[1].max())
     for name, part in parts.items():
         if given[name]:
             words += [f"--{name}", part.source or "GRAPH"]
         elif not given["valid"]:  # given validation triples leave nothing to hold out
-            fraction = held_out_fraction(len(part), total, repeats)
-            words += [] if fraction is None else [f"--{name}-fraction", fraction]
+            words += [f"--{name}-fraction", held_out_fraction(len(part), total)]
     drawn_from_weights = "known-negative" in (settings.negative_weights, settings.zero_weights)
     if splits.known_negatives is not None and not drawn_from_weights:
         words += ["--known-negatives", splits.known_negatives.source or "FILE"]
@@ -367,15 +363,11 @@ def train_command(run: Run) -> str:
     return shlex.join([*words, "--config", SETTINGS_FILE, "--out", "again"])
 
 
-def held_out_fraction(size: int, total: int, repeats: int) -> str | None:
-    """Return the shortest fraction that holds out `size` of `total` rows, or None for the default.
+def held_out_fraction(size: int, total: int) -> str:
+    """Return the shortest fraction that holds out `size` of `total` rows.
 
-    A split ends before a repeated triple that does not fit, so that up to `repeats` − 1 rows may be missing.
-
-    >>> held_out_fraction(30, 300, 1), held_out_fraction(60, 300, 1), held_out_fraction(0, 300, 1)
-    (None, '0.2', '0')
+    >>> held_out_fraction(60, 300), held_out_fraction(0, 300)
+    ('0.2', '0')
     """
-    if 0 <= min(int(DEFAULT_FRACTION * total), MAX_HELD_OUT) - size < repeats:
-        return None
     texts = (f"{(size + 0.5) / total:.{digits}g}" for digits in range(1, 18))
     return next(text for text in texts if int(float(text) * total) == size) if size else "0"
