@@ -38,7 +38,7 @@ class Findings:
     """What is known about a run; None or empty if it is not available, and then a note says why.
 
     `test` are the triples that the run was evaluated on, `baselines` the evaluations of rankings without a model,
-    `columns` the evaluations of single weight columns, `coverage` the pairs (target, measured) of intervals, and
+    `coverage` the pairs (target, measured) of intervals, and
     `relations` the metrics of each relation by name.
     """
 
@@ -48,7 +48,6 @@ class Findings:
     evaluation: Evaluation | None = None
     baselines: dict[str, Evaluation] = field(default_factory=dict)
     weights: WeightEvaluation | None = None
-    columns: dict[str, WeightEvaluation] = field(default_factory=dict)
     probabilities: ProbabilityTable | None = None
     coverage: list[tuple[float, float]] = field(default_factory=list)
     relations: list[dict[str, Any]] = field(default_factory=list)
@@ -73,7 +72,6 @@ class Findings:
             "label_exponent_trials": [asdict(trial) for trial in self.run.label_exponent_trials],
             "weight_columns": self.run.splits.merger,
             **{name: getattr(self, name) for name in names},
-            "weights_by_column": self.columns,
             "coverage": [{"target": target, "measured": measured} for target, measured in self.coverage],
             "links": [{key: getattr(row, key) for key in LINK_COLUMNS} for row in self.links],
         }
@@ -102,8 +100,6 @@ def collect(run: Run, test: Any, progress: Progress) -> Findings:
         found.weights = found.attempt(lambda: run.evaluate_weights(graph))
         found.probabilities = found.attempt(lambda: run.evaluate_probabilities(graph))
         found.coverage = _coverage_by_target(found)
-        if run.splits.merger is not None and found.weights is not None:
-            found.columns = found.attempt(lambda: run.evaluate_weight_columns(graph)) or {}
     found.relations = relation_metrics(found)
     progress("Searching for new links")
     found.links = found.attempt(lambda: list(new_links(run))) or []

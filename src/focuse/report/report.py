@@ -21,7 +21,7 @@ from focuse.evaluation.metrics import format_number
 from focuse.evaluation.weight_evaluation import PROTOCOLS, WeightEvaluation
 from focuse.report import charts
 from focuse.report.collect import LINKS_PER_HEAD, MIN_TEST_TRIPLES, Findings, Progress, collect
-from focuse.report.page import Table, check_page_path, percent, ranking_table, render, render_page, write_page
+from focuse.report.page import Table, check_page_path, ranking_table, render, render_page, write_page
 from focuse.storage.metadata import read_toml, to_toml
 from focuse.training.validation import best_epoch_row
 
@@ -44,6 +44,13 @@ HISTORY_CHARTS = {  # column of the history -> title and color
     "loss": ("Loss", "c2"), "valid_mrr": ("Validation MRR", "c1"), "valid_mse": ("Validation MSE", "c1"),
     "beta": ("β", "c3"),
 }  # fmt: skip
+CHECKS = {
+    "Rows that repeat a triple": "repeated_rows",
+    "Repeated triples with different weights": "repeated_with_other_weight",
+    "Rows with an inverse edge": "rows_with_inverse",
+    "Rows with an inverse edge of the same relation": "rows_with_same_relation_inverse",
+    "Self-loops": "self_loops",
+}
 LEAKAGE_ROWS = {
     "triples": "rows",
     "same triple in train": "same_triple",
@@ -62,7 +69,6 @@ LINK_NUMBERS = {
     "score": "score", "probability": "probability", "weight": "weight_mean", "low": "weight_low", "high": "weight_high",
 }  # fmt: skip
 SHOWN_RELATIONS = 25  # the others are folded
-FEW_TRIPLES = 10  # of a relation
 HISTOGRAM_BINS = 40
 SETTINGS_FILE = "settings.toml"
 
@@ -132,63 +138,16 @@ def data_tables(found: Findings) -> dict[str, Any]:
     if graph.weighted and 0 < np.ptp(half) < 1e300:
         counts = np.histogram(half, HISTOGRAM_BINS)[0].tolist()
         chart = charts.histogram("Weights of train", counts, 2 * half.min(), 2 * half.max(), "weight")
+    checks = [[text, f"{getattr(found.statistics, key):,}"] for text, key in CHECKS.items()]
+    leakage = found.statistics.leakage
+    leaked = [[text, *(f"{getattr(part, key):,}" for part in leakage.values())] for text, key in LEAKAGE_ROWS.items()]
+    leaked.append(["left out: names that train lacks", *(f"{part.unseen.rows:,}" for part in leakage.values())])
     return {
         "split_table": Table(["part", "triples", "lowest weight", "mean weight", "highest weight"], rows, "Splits"),
         "weight_chart": chart,
-        "check_table": check_table(found),
-        "leakage_table": leakage_table(found),
-        "column_table": column_table(found.run),
+        "check_table": Table([], checks, "Checks of the training graph"),
+        "leakage_table": Table(["", *leakage], leaked, "Held-out triples that can be looked up in train"),
     }
-
-
-def check_table(found: Findings) -> Table:
-    """Return what should be known about a graph before its metrics are interpreted."""
-    statistics, graph = found.statistics, found.run.graph
-
-    def part(number: int, total: int) -> str:
-        return f"{number:,} of {total:,} ({percent(number / max(total, 1), 1)})"
-
-    degree = np.bincount(np.concatenate([graph.head, graph.tail]), minlength=statistics.entities)
-    relations = statistics.per_relation
-    few = sum(one.edges < FEW_TRIPLES for one in relations)
-    equal = sum(one.weight_min == one.weight_max for one in relations)
-    rows = {
-        "Rows that repeat a triple": part(statistics.repeated_rows, statistics.edges),
-        "Repeated triples with different weights": f"{statistics.repeated_with_other_weight:,}",
-        "Rows with an inverse edge": part(statistics.rows_with_inverse, statistics.edges),
-        "Rows with an inverse edge of the same relation": f"{statistics.rows_with_same_relation_inverse:,}",
-        "Self-loops": f"{statistics.self_loops:,}",
-        "Relations whose weights are all equal": part(equal, len(relations)),
-        f"Relations with fewer than {FEW_TRIPLES} triples": part(few, len(relations)),
-        "Triples of the most frequent relation": percent(relations[0].edges / statistics.edges, 1),
-        "Triples per entity": f"median {np.median(degree):g}, at most {degree.max():,}",
-        "Entities with a single triple": part(int((degree == 1).sum()), statistics.entities),
-    }
-    return Table([], list(rows.items()), "Checks of the training graph")
-
-
-def leakage_table(found: Findings) -> Table | None:
-    """Return how many held-out triples can be looked up in train."""
-    leakage = found.statistics.leakage
-    if not leakage:
-        return None
-    rows = [[text, *(f"{getattr(part, key):,}" for part in leakage.values())] for text, key in LEAKAGE_ROWS.items()]
-    rows.append(["left out: names that train lacks", *(f"{part.unseen.rows:,}" for part in leakage.values())])
-    return Table(["", *leakage], rows, "Held-out triples that can be looked up in train")
-
-
-def column_table(run: Run) -> Table | None:
-    """Return the importance of each weight column, if there are several."""
-    merger = run.splits.merger
-    if merger is None:
-        return None
-    rows = []
-    for place, name in enumerate(merger.names):
-        explained = "–" if np.isnan(merger.explained[place]) else percent(merger.explained[place])
-        direction = "lower is better" if name in merger.lower_is_better else "higher is better"
-        rows.append([name, f"{merger.importance[place]:.2f}", explained, direction])
-    headings = ["column", "importance", "variance explained by the graph", "direction"]
-    return Table(headings, rows, "Importance of each column")
 
 
 def training_tables(found: Findings) -> dict[str, Any]:
@@ -253,9 +212,7 @@ def ranking_tables(found: Findings) -> dict[str, Any]:
 
 def weight_tables(found: Findings) -> dict[str, Any]:
     """Return the tables and charts of the sections on weights and probabilities."""
-    context: dict[str, Any] = {
-        "columns": {name: error_table(one, "positives", f"Errors of {name}") for name, one in found.columns.items()}
-    }
+    context: dict[str, Any] = {}
     if (weights := found.weights) is not None and found.run.graph.weighted:
         context["weights"] = [error_table(weights, protocol) for protocol in weights.protocols]
         gains = {"linear": "linear", "exponential": "exponential"}
@@ -283,10 +240,10 @@ def weight_tables(found: Findings) -> dict[str, Any]:
     return context
 
 
-def error_table(weights: WeightEvaluation, protocol: str, caption: str = "") -> Table:
+def error_table(weights: WeightEvaluation, protocol: str) -> Table:
     """Return the errors of all predictors, baselines last."""
     cells = weights.cells(protocol)
-    caption = caption or PROTOCOLS[protocol][:1].upper() + PROTOCOLS[protocol][1:]
+    caption = PROTOCOLS[protocol][:1].upper() + PROTOCOLS[protocol][1:]
     baseline = weights.rows[weights.baselines[0]]
     if (part := baseline[protocol].at_threshold) is not None:
         total = baseline["positives"].errors.n
