@@ -118,7 +118,7 @@ def _better(look: dict[str, Any]) -> float:
 def _errors(run: Any, graph: Any) -> tuple[float, float]:
     """MSE and MAE of the model's own confidence."""
     from focuse.data.triple_index import id_tensors
-    from focuse.evaluation.weight_metrics import errors
+    from focuse.evaluation.weight_evaluation import errors
     from focuse.models.base import confidence
 
     ids = (part.to(run.scorer.device) for part in id_tensors(graph))

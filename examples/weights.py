@@ -22,7 +22,7 @@ def main() -> None:
 
     for method in ("isotonic", "platt"):
         run.calibrate(method)
-        rows = run.evaluate_weights().table.rows
+        rows = run.evaluate_weights().rows
         ours, mean = rows[f"complex, {method}"]["positives"], rows["relation mean"]["positives"]
         print(f"{method}: MSE {ours.errors.mse:.4f}, by the relation's mean alone {mean.errors.mse:.4f}")
 

@@ -450,17 +450,14 @@ class Run:
         """
         return explain(self, head, relation, tail, top, rules=rules)
 
-    def report(
-        self, path: str | Path, test: Any = None, projection: str = "tsne", *, progress: bool | Reporter = False
-    ) -> Path:
+    def report(self, path: str | Path, test: Any = None, *, progress: bool | Reporter = False) -> Path:
         """Write a self-contained HTML report on the run and return its path.
 
-        The run is evaluated on its test split, or on `test`. `projection` draws the entity map: 'tsne', 'umap' (needs
-        umap-learn), 'pca' or 'none'. The charts need matplotlib.
+        The run is evaluated on its test split, or on `test`. The charts need matplotlib.
         """
         from focuse.report.report import write_report  # imports Jinja2
 
-        return write_report(self, Path(path), test, projection, make_reporter(progress).note)
+        return write_report(self, Path(path), test, make_reporter(progress).note)
 
     def export(self, path: str | Path, format: str | None = None, what: str = "entities") -> list[Path]:
         """Write embeddings with their names for other tools, and return the paths of the files.

@@ -18,7 +18,8 @@ from focuse.engines.autograd import AutogradEngine
 from focuse.engines.process_group import ProcessGroup
 from focuse.engines.scorer import TableScorer
 from focuse.engines.sharded import EmbeddingExchange
-from focuse.evaluation.ranking import rank_graph, rank_sampled
+from focuse.evaluation import ranking
+from focuse.evaluation.ranking import rank_graph
 from focuse.training.callbacks import SilentReporter
 from focuse.training.preparation import fit_training_normalizer, with_node_attributes
 from focuse.training.problem import build_model
@@ -157,7 +158,7 @@ def scored(
             # Products of other sizes round otherwise: a pair of equals may part.
             assert (ours != theirs).mean() < 0.01, f"{part}.{count}: {(ours != theirs).sum()}"
     np.testing.assert_allclose(found.score, wanted.score, rtol=1e-4, atol=1e-5)
-    some, those = (rank_sampled(engine, *ids, known, 7) for engine in (sharded, plain))
+    some, those = (ranking.rank(engine, *ids, known, candidates=7) for engine in (sharded, plain))
     assert (some.filtered.ranks() != those.filtered.ranks()).mean() < 0.01
 
 

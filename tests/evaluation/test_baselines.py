@@ -27,7 +27,7 @@ from focuse.evaluation.baselines import (
     fit_zero_baseline,
 )
 from focuse.evaluation.evaluate import evaluate_baselines
-from focuse.evaluation.weight_metrics import errors
+from focuse.evaluation.weight_evaluation import errors
 
 REAL = os.environ.get("FOCUSE_DATA", "")
 NAMES = ["global mean", "relation mean", "inverse copy"]
@@ -73,13 +73,13 @@ def test_weight_baselines_match_loops_over_train(train: list[Edge], asked: list[
 
 
 @given(train=edges, kind=relation)
-def test_unlinked_is_the_prediction_for_entities_that_train_does_not_link(train: list[Edge], kind: int) -> None:
+def test_entities_that_train_does_not_link_are_predicted_by_relation(train: list[Edge], kind: int) -> None:
     linked = {frozenset((h, t)) for h, _, t, _ in train}
     pairs = [(h, t) for h in range(ENTITIES) for t in range(ENTITIES) if frozenset((h, t)) not in linked]
     head, tail = np.array(pairs, np.int64).reshape(-1, 2).T
     kinds = np.full(len(pairs), kind)
     for row in fit_weight_baselines(graph_of(train)).values():
-        assert row(head, kinds, tail).tolist() == row.unlinked(kinds).tolist()
+        assert row(head, kinds, tail).tolist() == row.by_relation[kinds].tolist()
 
 
 def test_inverse_copy_looks_up_the_inverse_then_the_pair_then_the_relation() -> None:
@@ -112,8 +112,7 @@ def test_means_without_keys_return_the_default() -> None:
 
 def test_weight_baselines_and_metrics_do_not_load_torch() -> None:
     code = (
-        "import sys, focuse.evaluation.baselines, focuse.evaluation.weight_metrics; "
-        "import focuse.evaluation.weight_evaluation; "
+        "import sys, focuse.evaluation.baselines, focuse.evaluation.weight_evaluation; "
         "print('torch' in sys.modules, 'sklearn' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
@@ -146,7 +145,7 @@ def test_zero_baseline_predicts_zero_for_unlinked_entities() -> None:
     asked = np.array([(1, 0, 0), (0, 1, 1), (1, 0, 2), (0, 0, 2)])
     # The edge back by the relation; that by the other relation; nothing between 1 and 2; the edge back again.
     assert row(*asked.T).tolist() == [0.5, 0.75, 0.0, 0.25]
-    assert row.unlinked(np.array([0, 1])).tolist() == [0.0, 0.0]
+    assert row.by_relation.tolist() == [0.0] * RELATIONS
 
 
 # ---- Rankings without a model, each against a count by hand ----

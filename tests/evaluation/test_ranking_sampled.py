@@ -22,7 +22,6 @@ from focuse.evaluation.ranking import (
     CandidateSampler,
     Ranking,
     rank,
-    rank_sampled,
     sample_size,
 )
 from focuse.models.bilinear import DistMult
@@ -85,7 +84,7 @@ def by_loops(engine: Any, triples: Any, known: TripleIndex, candidates: int) -> 
 @pytest.mark.parametrize(("name", "reciprocal"), [("distmult", False), ("transe", False), ("complex", True)])
 def test_sampled_counts_match_loops(triples: Any, known: TripleIndex, name: str, reciprocal: bool) -> None:
     engine = engine_of(name, reciprocal)
-    found, count = rank_sampled(engine, *triples, known, 7), by_loops(engine, triples, known, 7)
+    found, count = rank(engine, *triples, known, candidates=7), by_loops(engine, triples, known, 7)
     for kind in ("raw", "filtered"):
         rivals, expected = getattr(found, kind), count(kind)
         np.testing.assert_array_equal(rivals.higher, expected[..., 0])
@@ -96,7 +95,7 @@ def test_sampled_counts_match_loops(triples: Any, known: TripleIndex, name: str,
 
 def test_a_sample_of_everything_is_the_full_ranking(triples: Any, known: TripleIndex) -> None:
     engine = engine_of()
-    sampled, full = rank_sampled(engine, *triples, known, ENTITIES), rank(engine, *triples, known)
+    sampled, full = rank(engine, *triples, known, candidates=ENTITIES), rank(engine, *triples, known)
 
     def parts(ranking: Ranking) -> list[np.ndarray]:
         counts = [getattr(kind, name) for kind in (ranking.raw, ranking.filtered) for name in ("higher", "equal")]
@@ -107,9 +106,9 @@ def test_a_sample_of_everything_is_the_full_ranking(triples: Any, known: TripleI
 
 
 def test_block_size_changes_no_count(triples: Any, known: TripleIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = rank_sampled(engine_of(), *triples, known, 7)
+    whole = rank(engine_of(), *triples, known, candidates=7)
     monkeypatch.setattr("focuse.evaluation.ranking.MAX_SAMPLED_SCORES", 40)
-    again = rank_sampled(engine_of(), *triples, known, 7)
+    again = rank(engine_of(), *triples, known, candidates=7)
     np.testing.assert_array_equal(whole.filtered.higher, again.filtered.higher)
     np.testing.assert_array_equal(whole.score, again.score)
 
@@ -196,7 +195,7 @@ class TestEvaluation:
         engine = make_scorer(DistMult(), table, torch.ones(3, 4))
         known = build_triple_index([small])
         found = evaluate(engine, AlignedGraph(graph), small, known, sample_candidates=5)
-        ranks = rank_sampled(engine, *id_tensors(graph), known, 5).filtered.ranks()
+        ranks = rank(engine, *id_tensors(graph), known, candidates=5).filtered.ranks()
         assert found.all.mrr == pytest.approx((1 / ranks).mean())
 
 
@@ -204,7 +203,7 @@ def test_non_finite_scores_are_errors(triples: Any, known: TripleIndex) -> None:
     engine = engine_of()
     engine.tables["entity"][3] = torch.nan
     with pytest.raises(FocuseError, match="not finite"):
-        rank_sampled(engine, *triples, known, 25)
+        rank(engine, *triples, known, candidates=25)
 
 
 def test_convkb_is_expensive_to_rank() -> None:

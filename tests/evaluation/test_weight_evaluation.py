@@ -15,8 +15,16 @@ from focuse.data.statistics import leaked
 from focuse.errors import FocuseError
 from focuse.evaluation.baselines import KeyedWeights, fit_weight_baselines, fit_zero_baseline
 from focuse.evaluation.metrics import spearman
-from focuse.evaluation.weight_evaluation import WeightTest, baseline_errors, evaluate_weights, predict
-from focuse.evaluation.weight_metrics import THRESHOLDS, classify_fitted, errors, reliability
+from focuse.evaluation.weight_evaluation import (
+    THRESHOLDS,
+    WeightTest,
+    baseline_errors,
+    classify_fitted,
+    errors,
+    evaluate_weights,
+    predict,
+    reliability,
+)
 from focuse.objective.negatives import corrupt_graph
 
 REAL = os.environ.get("FOCUSE_DATA", "")
@@ -227,6 +235,8 @@ def test_wrong_predictors_are_errors(parts: tuple[Graph, WeightTest, WeightTest]
         evaluate_weights(test, train, {"model": by_head}, {"modle": by_head})
     with pytest.raises(FocuseError, match="not finite"):
         evaluate_weights(test, train, {"model": lambda head, relation, tail: np.full(len(head), np.nan)})
+    with pytest.raises(FocuseError, match=r"returned \[120, 1\] weights; return one per triple, \[120\]"):
+        evaluate_weights(test, train, {"model": lambda head, relation, tail: np.ones((len(head), 1))})
 
 
 def test_baseline_errors_of_a_split_with_unseen_names() -> None:

@@ -123,7 +123,7 @@ def test_saved_pages_run_no_code(browser, run, tmp_path: Path) -> None:
     from focuse.report.page import write_explanation
 
     found = run.explain(NAMES[0], RELATIONS[2], NAMES[4])
-    pages = [run.report(tmp_path / "report.html", projection="pca"), write_explanation(found, tmp_path / "why.html")]
+    pages = [run.report(tmp_path / "report.html"), write_explanation(found, tmp_path / "why.html")]
     for page in pages:
         browser.get(page.as_uri())
         assert browser.execute_script("return window.bad") is None, page

@@ -53,7 +53,7 @@ def test_late_answer_is_a_problem() -> None:
     queue, release = busy_queue(timeout=0.05)
     with pytest.raises(ProblemError, match=r"no answer within 0\.05 seconds") as refused:
         asyncio.run(queue.run(lambda: 1))
-    assert (refused.value.status, refused.value.retry_after) == (503, 2)
+    assert (refused.value.status_code, refused.value.headers) == (503, {"Retry-After": "2"})
     release.set()
 
 
@@ -63,7 +63,7 @@ def test_full_lane_refuses_more_and_leaves_the_other_lane_open(lane: Lane) -> No
     futures = [queue.submit(lambda: 1, lane) for _ in range(2)]
     with pytest.raises(ProblemError, match="busy") as refused:
         queue.submit(lambda: 2, lane)
-    assert (refused.value.status, refused.value.retry_after) == (429, 2)
+    assert (refused.value.status_code, refused.value.headers) == (429, {"Retry-After": "2"})
     queue.submit(lambda: 3, "slow" if lane == "quick" else "quick")
     futures[0].cancel()  # frees its place
     futures.append(queue.submit(lambda: 4, lane))

@@ -60,15 +60,14 @@ def test_relations_of_an_entity_are_counted(edges, graphs) -> None:
 @pytest.mark.parametrize("limit", [1, 7, 60])
 def test_neighborhood_is_connected(edges, depth, limit) -> None:
     for entity in range(10):
-        found = edges.neighborhood(entity, depth, limit)
-        assert len(found.rows) <= limit
-        assert len(set(found.rows.tolist())) == len(found.rows)
-        shown = dict(zip(found.entities.tolist(), found.distance.tolist(), strict=True))
+        rows, shown = edges.neighborhood(entity, depth, limit)
+        assert len(rows) <= limit
+        assert len(set(rows.tolist())) == len(rows)
         assert shown[entity] == 0
         assert max(shown.values()) <= depth
-        ends = {int(end) for row in found.rows for end in (edges.head[row], edges.tail[row])}
+        ends = {int(end) for row in rows for end in (edges.head[row], edges.tail[row])}
         assert ends <= set(shown)
-        linked = [(int(edges.head[row]), int(edges.tail[row])) for row in found.rows]
+        linked = [(int(edges.head[row]), int(edges.tail[row])) for row in rows]
         for one, steps in shown.items():  # an entity at distance n has an edge to one at distance n − 1
             assert not steps or any(
                 one in pair and shown[pair[0] if pair[1] == one else pair[1]] == steps - 1 for pair in linked

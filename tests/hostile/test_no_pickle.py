@@ -96,5 +96,5 @@ def test_run_works_with_unpickling_disabled(
     assert run.evaluate().all.n
     assert len(focuse.load(folder).predict(head=head, relation=relation, top=2)) == 2  # with what is kept by now
     run.export(tmp_path / "entities.parquet")
-    run.report(tmp_path / "report.html", projection="pca")
+    run.report(tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size > 1_000

@@ -9,7 +9,7 @@ import pytest
 
 from focuse.data.graph import Graph, from_columns
 from focuse.errors import FocuseError
-from focuse.evaluation.weight_metrics import reliability
+from focuse.evaluation.weight_evaluation import reliability
 from focuse.inference.calibration import Probability, at_base_rate, check_base_rate, fit_probability, plain_probability
 
 SIZE = 50

@@ -161,7 +161,7 @@ class TestStoring:
 class TestWeightEvaluation:
     def test_evaluation_reports_rows_and_interval_coverage(self, run: focuse.Run) -> None:
         judged = run.evaluate_weights(coverage=0.8)
-        rows = judged.table.rows
+        rows = judged.rows
         assert list(rows)[:3] == ["complex, mean", "complex, median", "complex, isotonic"]
         assert rows["complex, mean"]["positives"].errors.mse < 0.3 * rows["relation mean"]["positives"].errors.mse
         assert judged.intervals is not None
@@ -307,7 +307,7 @@ class TestColumns:
             assert ((found["probability"] >= 0) & (found["probability"] <= 1)).all()
         judged = both.evaluate_weight_columns()
         for one in judged.values():
-            rows = one.table.rows
+            rows = one.rows
             assert rows["complex, mean"]["positives"].errors.mse < rows["relation mean"]["positives"].errors.mse
 
     def test_validation_parts_of_a_column_are_those_of_the_run(self, both: focuse.Run) -> None:
@@ -351,8 +351,8 @@ class TestColumns:
             valid_fraction=0.2,
             progress=False,
         )
-        assert "ukge-rect" in run.evaluate_weights(estimator=False).table.rows
-        assert "ukge-rect" not in run.evaluate_weight_columns()["hundreds"].table.rows
+        assert "ukge-rect" in run.evaluate_weights(estimator=False).rows
+        assert "ukge-rect" not in run.evaluate_weight_columns()["hundreds"].rows
 
     def test_merged_weights_lie_in_the_unit_interval(self, both: focuse.Run) -> None:
         found = both.predict_weights(replace(both.splits.test, columns=None))

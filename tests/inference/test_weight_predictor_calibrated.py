@@ -480,7 +480,7 @@ class TestWithoutValidation:
         (row,) = run.predict(head="e1", relation="r0", top=1)
         assert row.weight_mean is None
         assert row.confidence == pytest.approx(min(max(row.score, 0.0), 1.0))
-        assert list(run.evaluate_weights().table.rows) == ["ukge-rect", *TRIVIAL]
+        assert list(run.evaluate_weights().rows) == ["ukge-rect", *TRIVIAL]
 
 
 def strict(evaluation: Any) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from focuse.models.bilinear import ComplEx
 from focuse.models.checks import check_model
 from focuse.models.registry import MODELS, make_model, model_class, model_name
 from focuse.models.uncertain import UkgeLogi
-from focuse.tuning.space import make_space
+from focuse.tuning import make_space
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 TRIPLES = [(f"a{i % 6}", "r" if i % 2 else "q", f"b{i % 7}", float(i % 5)) for i in range(60)]

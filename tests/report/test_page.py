@@ -14,7 +14,7 @@ from markupsafe import Markup
 import focuse
 from focuse.errors import FocuseError
 from focuse.inference.explain import Explanation
-from focuse.report.page import Table, explanation_page, page, render, slug, write_explanation
+from focuse.report.page import Table, explanation_page, render, render_page, slug, write_explanation
 from focuse.rules.grammar import parse_rules
 
 EVIL = "\"><script>alert(1)</script>&amp; 'q'"
@@ -33,7 +33,7 @@ def html(table: Table) -> str:
         html(Table(["x", "y"], [["1", EVIL]])),
         html(Table([EVIL], [["x"]])),
         html(Table([], [["x"]], EVIL)),
-        page(EVIL, "<p>x</p>"),
+        render_page("page.html", title=EVIL, body="x"),
     ],
 )
 def test_texts_are_escaped(piece: str, read_page: Any) -> None:
@@ -72,7 +72,7 @@ def test_only_markup_is_not_escaped(read_page: Any) -> None:
 
 def test_data_to_save_is_inside_the_page(read_page: Any) -> None:
     data = {EVIL: [1, None, "é"], "n": 0.1}
-    shown = {"title": "t", "summary": "", "tiles": [], "sections": {}, "style": "", "more_style": ""}
+    shown = {"title": "t", "header": "", "sections": {}, "style": ""}
     text = render("report.html", **shown, script="", script_source="", data=data)
     url = next(value for key, value in read_page(text).attributes if key == "href")
     kind, packed = url.split(",")
@@ -83,7 +83,7 @@ def test_data_to_save_is_inside_the_page(read_page: Any) -> None:
 
 
 def test_forbidden_control_characters_are_shown_escaped() -> None:
-    made = page("bell\x07", "<p>nul\x00, escape\x1b, next\x85, line\nend, שלום</p>")
+    made = render_page("page.html", title="bell\x07", body="nul\x00, escape\x1b, next\x85, line\nend, שלום")
     assert "<title>bell\\x07</title>" in made
     assert "nul\\x00, escape\\x1b, next\\x85, line\nend, שלום" in made
 

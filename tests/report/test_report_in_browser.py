@@ -14,7 +14,7 @@ import focuse
 def page(small: focuse.Graph, tmp_path_factory: Any) -> Path:
     rows = [(r["head"], f"<script>{r['relation']}", r["tail"], r["weight"]) for r in small.to_arrow().to_pylist()]
     run = focuse.train(rows, dim=6, epochs=4, eval_every=2, label_exponent=1.0, progress=False)
-    return run.report(tmp_path_factory.mktemp("page") / "page.html", projection="pca")
+    return run.report(tmp_path_factory.mktemp("page") / "page.html")
 
 
 def test_report_works_in_a_browser(browser: Any, page: Path) -> None:

@@ -17,7 +17,7 @@ from focuse.errors import FocuseError, counted, escape_terminal_codes, printable
 
 if TYPE_CHECKING:
     from focuse.data.statistics import GraphStatistics, Leakage
-    from focuse.evaluation.weight_metrics import Errors
+    from focuse.evaluation.weight_evaluation import Errors
 
     # Part of a held-out graph (positives, clean) -> baseline -> its errors.
     Baselines = Mapping[str, Mapping[str, Errors]]

@@ -315,19 +315,18 @@ def report(
     layout: Layout,
     test: TestFile = None,
     out: Annotated[Path | None, option("HTML file to write. Default: RUN/report.html.", "Output")] = None,
-    projection: Annotated[str, option("Projection of the entity map: tsne, umap, pca or none.")] = "tsne",
     device: Device = "auto",
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a self-contained HTML report on a run: data, training, evaluation, predicted links and an entity map.
+    """Write a self-contained HTML report on a run: data, training, evaluation and predicted links.
 
     The report loads nothing from the network, and all its numbers can be saved from it as JSON. The charts need
     matplotlib.
     """
     from focuse.api import load
 
-    page = load(run, device).report(out or run / "report.html", layout.read_given(test), projection, progress=not quiet)
+    page = load(run, device).report(out or run / "report.html", layout.read_given(test), progress=not quiet)
     emit({"report": str(page)}, f"report: {page}", as_json)
 
 

@@ -200,8 +200,7 @@ def tune(
     By default, values around those of train are tried. After Ctrl-C, the same command continues; several commands can
     share a study.
     """
-    from focuse.tuning import tune
-    from focuse.tuning.space import parse_fix, parse_search
+    from focuse.tuning import parse_fix, parse_search, tune
 
     settings = {"model": model, "weight_mode": weight_mode, "seed": seed, "device": device}
     given = {name: value for name, value in settings.items() if value is not None}

@@ -73,8 +73,7 @@ class KeyedWeights:
 
     def lookup(self, statistic: str, keys: Keys, default: float | FloatArray) -> FloatArray:
         """Return a statistic (count, mean, min, median, max) of `keys` [n], or `default` for unknown keys."""
-        simple = statistic in ("count", "mean")
-        values = getattr(self, statistic) if simple else self.order_statistics[statistic]
+        values = getattr(self, statistic) if statistic in ("count", "mean") else self.order_statistics[statistic]
         return lookup_sorted(self.keys, values, keys, default)
 
 
@@ -91,13 +90,8 @@ class WeightBaseline:
     by_relation: FloatArray
     links: _Links | None = None
 
-    def unlinked(self, relation: AnyIds) -> FloatArray:
-        """Return the weights [n] of edges with `relation` [n] between entities without any edge in train."""
-        weights: FloatArray = self.by_relation[relation]
-        return weights
-
     def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
-        weights = self.unlinked(relation)
+        weights: FloatArray = self.by_relation[relation]
         return weights if self.links is None else self.links.copy_or(weights, head, relation, tail)
 
 
@@ -216,10 +210,8 @@ class FrequencyScorer(BaselineScorer):
         # The share is below 1, so that it decides only between equal frequencies.
         self.degree_share = self._tensor((degree / (degree.max(initial=0) + 1)).astype(np.float32))
         relation = train.relation.astype(np.int64) * self.entities
-        self.counts = {
-            "tail": np.unique(relation + train.tail, return_counts=True),
-            "head": np.unique(relation + train.head, return_counts=True),
-        }
+        ends = {"tail": train.tail, "head": train.head}
+        self.counts = {side: np.unique(relation + ids, return_counts=True) for side, ids in ends.items()}
 
     def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         keys, counts = self.counts[side]
@@ -270,7 +262,7 @@ class WeightBaselineScorer(BaselineScorer):
 
     def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         given, relations = known.cpu().numpy(), relation.cpu().numpy()
-        scores = self._tensor(self.baseline.unlinked(relations))[:, None].repeat(1, self.entities)
+        scores = self._tensor(self.baseline.by_relation[relations])[:, None].repeat(1, self.entities)
         row, entity, _ = self._members(self.links, given)
         head, tail = (given[row], entity) if side == "tail" else (entity, given[row])
         scores[self._tensor(row), self._tensor(entity)] = self._tensor(self.baseline(head, relations[row], tail))

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +23,12 @@ from focuse.evaluation.baselines import FREQUENCY, LINKED, FrequencyScorer, Link
 from focuse.evaluation.metrics import (
     HITS,
     NDCG,
+    Metrics,
     RankMetrics,
     WeightedPrecision,
     WeightOrder,
     decile_size,
     deciles,
-    json_value,
     mean_ndcg,
     query_keys,
     rank_metrics,
@@ -37,13 +36,13 @@ from focuse.evaluation.metrics import (
     weighted_median,
     weighted_precision,
 )
-from focuse.evaluation.ranking import TIES, Ranking, rank_graph, rank_tails, sample_size
+from focuse.evaluation.ranking import TIES, Ranking, rank, sample_size
 from focuse.option_strings import choose
 from focuse.results import TableExport, format_table
 
 
 @dataclass(frozen=True)
-class Evaluation(TableExport):
+class Evaluation(TableExport, Metrics):
     """The metrics of a test set; `print` shows a table, and `--json` prints the result of `to_dict`.
 
     `top` and `bottom` are the deciles of highest and of lowest weight; `weighted` counts every triple by its weight.
@@ -59,7 +58,7 @@ class Evaluation(TableExport):
     delta_mrr: float
     delta_median: float
     settings: dict[str, str | int]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=(), repr=False)
     unseen_rows: int = 0
     rows_in_train: int = 0
     scores: npt.NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32), repr=False)
@@ -70,25 +69,19 @@ class Evaluation(TableExport):
     ranks: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 2)), repr=False)
 
     @property
-    def _parts(self) -> dict[str, RankMetrics]:
+    def parts(self) -> dict[str, RankMetrics]:
         """The rank metrics by the name of their triples."""
         parts = (self.all, self.top, self.bottom, self.weighted)
         return dict(zip(("all", "top 10 %", "bottom 10 %", "weighted mean"), parts, strict=True))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the metrics without arrays, as JSON can hold them."""
-        arrays = ("notes", "scores", "top_share", "bottom_share", "ranks")
-        names = [one.name for one in fields(self) if one.name not in arrays]
-        return {name: json_value(getattr(self, name)) for name in names}
-
     def to_arrow(self) -> pa.Table:
         """Return one row per set of triples (all, top and bottom decile, weighted mean) with n, mr, mrr and hits@k."""
-        return pa.Table.from_pylist([{"triples": name, **part.to_dict()} for name, part in self._parts.items()])
+        return pa.Table.from_pylist([{"triples": name, **part.to_dict()} for name, part in self.parts.items()])
 
     def __str__(self) -> str:
         rows = [
             [name, f"{part.n:,}", f"{part.mr:.1f}", f"{part.mrr:.3f}", *(f"{part.hits[k]:.3f}" for k in HITS)]
-            for name, part in self._parts.items()
+            for name, part in self.parts.items()
         ]
         lines = [format_table(["", "n", "MR", "MRR", *(f"Hits@{k}" for k in HITS)], rows)]
         lines.append(f"ΔMRR {self.delta_mrr:.3f}   ΔM {self.delta_median:.3f}")
@@ -108,12 +101,10 @@ def evaluate(
     valid: Graph | None = None,
     sample_candidates: int | None = None,
 ) -> Evaluation:
-    """Rank every triple of `test` and compute all metrics.
+    """Rank every triple of `test`, which has train's ids, and compute all metrics.
 
     Parameters
     ----------
-    test
-        Test triples in train's ids.
     known
         The triples of train, `valid` and test; ranks are filtered by them unless `filtered` is False.
     ties, protocol
@@ -121,8 +112,7 @@ def evaluate(
     valid
         Validation triples; like training triples, they are left out of suggestions.
     sample_candidates
-        The number of sampled entities to rank against, without suggestions. Scorers that are expensive to rank use a
-        sample by default.
+        The number of sampled entities to rank against, without suggestions; see `sample_size`.
 
     Deciles use the original weights if all lie in [0, 1], and otherwise weights scaled by their global range. If lower
     weights are better in train, the top decile has the smallest weights.
@@ -131,7 +121,7 @@ def evaluate(
     if not len(graph):
         raise FocuseError(f"{graph.source}: no test triple has all its names in train; {str(test) or 'it is empty'}")
     sample = sample_size(scorer, sample_candidates, known.entities)
-    ranking = rank_graph(scorer, graph, known, sample_candidates)
+    ranking = rank(scorer, *id_tensors(graph), known, candidates=sample)
     ranks = (ranking.filtered if filtered else ranking.raw).ranks(ties, protocol)
     weight = unit_strength(graph, train)
     bottom_share, top_share = deciles(weight)
@@ -149,13 +139,9 @@ def evaluate(
         weighted=rank_metrics(ranks, weight),
         delta_mrr=top.mrr - bottom.mrr,
         delta_median=abs(medians[0] - medians[1]),
-        settings={
-            "ranks": "filtered" if filtered else "unfiltered",
-            "ties": ties,
-            "protocol": protocol,
-            **({} if sample is None else {"candidates": sample}),
-        },
-        notes=(*_notes(test, int(in_train.sum())), *_sampling_note(sample, known.entities)),
+        settings={"ranks": "filtered" if filtered else "unfiltered", "ties": ties, "protocol": protocol}
+        | ({} if sample is None else {"candidates": sample}),
+        notes=tuple(_notes(test, int(in_train.sum()), sample, known.entities)),
         unseen_rows=test.unseen.rows,
         rows_in_train=int(in_train.sum()),
         scores=ranking.score,
@@ -167,16 +153,6 @@ def evaluate(
     )
 
 
-def _sampling_note(sample: int | None, entities: int) -> list[str]:
-    """Return a warning if ranks are among a sample."""
-    if sample is None:
-        return []
-    return [
-        f"ranked against {sample:,} sampled entities per side, not all {entities:,}: not comparable with full ranks, "
-        "which are larger"
-    ]
-
-
 def _metrics_by_weight(
     graph: Graph, weight: npt.NDArray[np.float64], ranking: Ranking, known_before: npt.NDArray[np.bool_]
 ) -> tuple[WeightOrder, WeightedPrecision]:
@@ -186,13 +162,14 @@ def _metrics_by_weight(
     """
     rows = np.lexsort((-weight, graph.keys))
     rows = rows[np.diff(graph.keys[rows], prepend=-1) != 0]
-    scores = (part[rows] for part in (ranking.tail_score, ranking.head_score, ranking.score))
-    order = weight_order(graph.select(rows), weight[rows], *scores)
+    tail_score, head_score = ranking.tail_score, ranking.head_score
+    order = weight_order(graph.select(rows), weight[rows], tail_score[rows], head_score[rows], ranking.score[rows])
     new = rows[~known_before[rows]]
-    return order, weighted_precision(graph.select(new), weight[new], ranking.select(new))
+    ranks = ranking.filtered.ranks("worst")[new]
+    return order, weighted_precision(graph.select(new), weight[new], tail_score[new], head_score[new], ranks)
 
 
-def _notes(test: AlignedGraph, in_train: int) -> list[str]:
+def _notes(test: AlignedGraph, in_train: int, sample: int | None, entities: int) -> list[str]:
     """Return notes on the test set that matter for reading the metrics, one line each."""
     graph = test.graph
     notes = [str(test)] if test.unseen.rows else []
@@ -200,6 +177,9 @@ def _notes(test: AlignedGraph, in_train: int) -> list[str]:
         notes.append(f"{graph.source}: {in_train:,} of {len(graph):,} triples are in train as well")
     if np.ptp(graph.weight) == 0:
         notes.append(f"{graph.source}: all weights are equal, so top and bottom are the same triples")
+    if sample is not None:
+        sampled = f"ranked against {sample:,} sampled entities per side, not all {entities:,}"
+        notes.append(f"{sampled}: not comparable with full ranks, which are larger")
     return notes
 
 
@@ -240,15 +220,9 @@ def ndcg(scorer: Scorer, queries: Graph, ties: str = "worst", max_scores: int | 
 
     with the gain w (linear) or 2^w − 1 (exponential).
 
-    Parameters
-    ----------
-    queries
-        Edges in train's ids; the edges of one (head, relation) form a query. Weights outside [0, 1] are scaled by
-        their global range. Queries whose weights are all 0 have no gain and are left out.
-    ties
-        The rule for equal scores. UKGE's code uses "best", by which a constant score ranks every tail first.
-    max_scores
-        The number of scores in memory at once, see `rank`.
+    The edges of one (head, relation) in `queries`, which have train's ids, form a query. Weights outside [0, 1] are
+    scaled by their global range. Queries whose weights are all 0 have no gain and are left out. For equal scores, the
+    code of UKGE uses the rule "best", by which a constant score ranks every tail first. `max_scores` is as in `rank`.
     """
     choose("tie rule", ties, TIES)
     triples = queries.merge_repeated("max")
@@ -260,6 +234,6 @@ def ndcg(scorer: Scorer, queries: Graph, ties: str = "worst", max_scores: int | 
     first = np.unique(query_keys(triples), return_index=True)[1]
     empty = torch.empty(0, dtype=torch.int64, device=scorer.device)
     unfiltered = TripleIndex(empty, empty, empty, len(triples.entities), len(triples.relations))
-    ranks = rank_tails(scorer, *id_tensors(triples), unfiltered, max_scores).ranks(ties)[:, 0]
+    ranks = rank(scorer, *id_tensors(triples), unfiltered, max_scores, sides=("tail",)).raw.ranks(ties)[:, 0]
     linear, exponential = (mean_ndcg(gain, ranks, first) for gain in (weight, np.exp2(weight) - 1.0))
     return NDCG(int((np.maximum.reduceat(weight, first) > 0).sum()), linear, exponential, ties)

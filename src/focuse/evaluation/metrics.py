@@ -15,11 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from focuse.data.graph import Graph
-from focuse.errors import FocuseError
 from focuse.results import format_table
 
 if TYPE_CHECKING:
-    from focuse.evaluation.ranking import Ranking
     from focuse.models.base import Side
 
 FloatArray = npt.NDArray[np.float64]
@@ -29,32 +27,30 @@ SIDES: tuple[Side, Side] = ("tail", "head")
 
 
 class Metrics:
-    """Base class of dataclasses that hold metrics."""
+    """Base class of dataclasses that hold metrics; `to_dict` leaves out fields that `repr` does not show, as arrays."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields by name, as JSON can hold them: None instead of NaN, dictionaries of nested metrics."""
-        return {field.name: json_value(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
+        names = [field.name for field in fields(self) if field.repr]  # type: ignore[arg-type]
+        return {name: json_value(getattr(self, name)) for name in names}
 
 
 def json_value(value: Any) -> Any:
     """Return a value that JSON can hold: None for a number that is not finite, a dictionary for metrics."""
-    if isinstance(value, Metrics):
+    if hasattr(value, "to_dict"):
         return value.to_dict()
     if isinstance(value, Mapping):
         return {key: json_value(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [json_value(part) for part in value]
-    return finite_or_none(value) if isinstance(value, float) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def finite_or_none(value: float) -> float | None:
-    """Return a finite number unchanged, and None for others."""
-    return value if math.isfinite(value) else None
-
-
-def format_number(value: float) -> str:
-    """Return a number with three digits, or a dash if it is not finite."""
-    return f"{value:.3f}" if math.isfinite(value) else "–"
+def format_number(value: float | None) -> str:
+    """Return a number with three decimals or, if it is tiny or huge, three digits; a dash for None and NaN."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    return f"{value:.3f}" if value == 0 or 1e-3 <= abs(value) < 1000 else f"{value:.3g}"
 
 
 def spearman(predicted: FloatArray, truth: FloatArray) -> float:
@@ -63,7 +59,6 @@ def spearman(predicted: FloatArray, truth: FloatArray) -> float:
     >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.9, 0.2]))
     0.5
     """
-    check_same_shape(predicted, truth)
     first, second = _centered_ranks(predicted), _centered_ranks(truth)
     spread = math.sqrt(float(first @ first) * float(second @ second))
     return float(first @ second) / spread if spread > 0 else math.nan
@@ -72,17 +67,7 @@ def spearman(predicted: FloatArray, truth: FloatArray) -> float:
 def _centered_ranks(values: FloatArray) -> FloatArray:
     """Return average ranks [n] minus their mean, which are multiples of ½, so that their sums are exact."""
     _, group, count = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(count)
-    ranks: FloatArray = (last - (count - 1) / 2)[group] - (len(values) + 1) / 2
-    return ranks
-
-
-def check_same_shape(predicted: npt.NDArray[Any], truth: npt.NDArray[Any]) -> None:
-    """Raise FocuseError unless both arrays have the same shape [n]."""
-    if predicted.shape != truth.shape or predicted.ndim != 1:
-        raise FocuseError(
-            f"predictions {list(predicted.shape)} and weights {list(truth.shape)} must have one shape, [n]"
-        )
+    return np.asarray((np.cumsum(count) - (count - 1) / 2)[group] - (len(values) + 1) / 2, np.float64)
 
 
 # ---- ranks --------------------------------------------------------------------------------------------------------
@@ -105,19 +90,11 @@ class RankMetrics(Metrics):
 
 
 def rank_metrics(ranks: FloatArray, sample_weight: FloatArray | None = None, n: int | None = None) -> RankMetrics:
-    """Average metrics over ranks [n, sides].
+    """Average metrics over ranks from 1, with one row per triple and one column per side.
 
-    Parameters
-    ----------
-    ranks
-        Ranks from 1, one row per triple and one column per side.
-    sample_weight
-        The weight of each triple in the means, [n]; None for equal weights.
-    n
-        The number of triples to report, if it is not the number of rows.
+    `sample_weight` [n] is the weight of each triple in the means, and `n` the number of triples to report, if it is not
+    the number of rows.
 
-    Examples
-    --------
     >>> rank_metrics(np.array([[1.0, 2.0], [4.0, 1.0]])).mrr
     0.6875
     """
@@ -129,12 +106,8 @@ def rank_metrics(ranks: FloatArray, sample_weight: FloatArray | None = None, n: 
     def mean(values: FloatArray) -> float:
         return float((values * sample_weight[:, None]).sum() / total)
 
-    return RankMetrics(
-        mr=mean(ranks),
-        mrr=mean(1.0 / ranks),
-        hits={k: mean((ranks <= k).astype(np.float64)) for k in HITS},
-        n=len(ranks) if n is None else n,
-    )
+    hits = {k: mean((ranks <= k).astype(np.float64)) for k in HITS}
+    return RankMetrics(mean(ranks), mean(1.0 / ranks), hits, len(ranks) if n is None else n)
 
 
 # ---- deciles by weight --------------------------------------------------------------------------------------------
@@ -154,17 +127,14 @@ def deciles(weight: FloatArray) -> tuple[FloatArray, FloatArray]:
     >>> deciles(np.array([1.0] * 10 + [2.0] * 10))[1].tolist()[-3:]
     [0.2, 0.2, 0.2]
     """
-    return _bottom_decile(weight), _bottom_decile(-weight)
-
-
-def _bottom_decile(weight: FloatArray) -> FloatArray:
     size = decile_size(len(weight))
-    if not size:
-        return np.zeros(len(weight))
-    cut = np.partition(weight, size - 1)[size - 1]
-    below, tied = weight < cut, weight == cut
-    membership: FloatArray = below + tied * ((size - below.sum()) / tied.sum())
-    return membership
+
+    def lowest(values: FloatArray) -> FloatArray:
+        cut = np.partition(values, size - 1)[size - 1]
+        below, tied = values < cut, values == cut
+        return np.asarray(below + tied * ((size - below.sum()) / tied.sum()), np.float64)
+
+    return (lowest(weight), lowest(-weight)) if size else (np.zeros(len(weight)), np.zeros(len(weight)))
 
 
 def weighted_median(values: FloatArray, sample_weight: FloatArray) -> float:
@@ -263,12 +233,8 @@ class NDCG(Metrics):
 def mean_ndcg(gain: FloatArray, ranks: FloatArray, first: npt.NDArray[np.intp]) -> float:
     """Return the mean nDCG over queries with any gain.
 
-    Parameters
-    ----------
-    gain, ranks
-        The gain and the rank of each triple, [n], sorted by query and then by decreasing gain.
-    first
-        The position at which the triples of each query begin, [q].
+    The gains and ranks of triples [n] are sorted by query and then by decreasing gain; `first` [q] are the positions at
+    which queries begin.
     """
     count = np.diff(np.append(first, len(gain)))
     ideal_ranks = np.arange(1.0, len(gain) + 1) - np.repeat(first, count)
@@ -284,10 +250,10 @@ def query_keys(graph: Graph, side: Side = "tail") -> Keys:
     return given.astype(np.int64) * max(len(graph.relations), 1) + graph.relation
 
 
-def _keys_of_both_sides(triples: Graph) -> Keys:
-    """Return query keys of tails and then of heads, [2n], such that the two do not overlap."""
+def queries_of_both_sides(triples: Graph) -> Keys:
+    """Return a number from 0 per query of tails, and then of heads; int64 [2n]."""
     tail, head = (query_keys(triples, side) for side in SIDES)
-    return np.concatenate([tail, head + tail.max(initial=-1) + 1])
+    return dense_codes(np.concatenate([tail, head + tail.max(initial=-1) + 1]))
 
 
 # ---- order by weight ----------------------------------------------------------------------------------------------
@@ -318,27 +284,19 @@ class WeightOrder(Metrics):
 def weight_order(
     triples: Graph, weight: FloatArray, tail_score: FloatArray, head_score: FloatArray, score: FloatArray | None = None
 ) -> WeightOrder:
-    """Measure how scores order distinct triples by weight.
+    """Measure how scores order distinct triples (in train's ids) by their weights [n].
 
-    Parameters
-    ----------
-    triples
-        Distinct triples in train's ids.
-    weight
-        Their weights [n].
-    tail_score, head_score
-        Their scores [n] as answers to (head, relation, ?) and to (?, relation, tail). For most models the two are equal
-        up to rounding. Within a query only scores of one side are compared, so that ties are exact.
-    score
-        One score per triple [n] for comparisons across queries; `tail_score` if None.
+    `tail_score` and `head_score` [n] are the scores as answers to (head, relation, ?) and to (?, relation, tail), which
+    are equal up to rounding for most models. Within a query only scores of one side are compared, so that ties are
+    exact. Comparisons across queries use `score` [n], or else `tail_score`.
     """
     score = tail_score if score is None else score
-    scores = {"tail": tail_score, "head": head_score}
-    sides = [concordance(scores[side], weight, query_keys(triples, side)) for side in SIDES]
-    pairs = sum(part.pairs for part in sides)
-    agree = sum(part.share * part.pairs for part in sides if part.pairs)
-    query = Concordance(agree / pairs if pairs else math.nan, pairs)
-    return WeightOrder(concordance(score, weight, triples.relation), query, concordance(score, weight))
+    both_sides = np.concatenate([tail_score, head_score]), np.concatenate([weight, weight])
+    return WeightOrder(
+        relation=concordance(score, weight, triples.relation),
+        query=concordance(*both_sides, queries_of_both_sides(triples)),
+        every=concordance(score, weight),
+    )
 
 
 # ---- weighted precision@n -----------------------------------------------------------------------------------------
@@ -384,53 +342,35 @@ class WeightedPrecision(Metrics):
 
 
 def weighted_precision(
-    triples: Graph, weight: FloatArray, ranking: Ranking, lengths: tuple[int, ...] = LIST_LENGTHS
+    triples: Graph, weight: FloatArray, tail_score: FloatArray, head_score: FloatArray, ranks: FloatArray
 ) -> WeightedPrecision:
     """Measure the precision of lists of suggestions, of which `triples` are the correct ones.
 
-    Parameters
-    ----------
-    triples
-        Distinct triples in train's ids, none of which is known from train or validation.
-    weight
-        Their weights [n].
-    ranking
-        Their ranks among entities, filtered by the triples themselves and by all other known triples. Filtered
-        competitors are therefore not true, and the order of the triples among each other follows from their scores.
-    lengths
-        The numbers of suggestions per list.
+    The triples are distinct, and none of them is known from train or validation; weights and scores are those of
+    `weight_order`. Their `ranks` [n, 2], the worst for equal scores, are filtered by the triples themselves and by all
+    other known triples. Competitors are therefore not true, and the order among the triples follows from their scores.
     """
-    query = np.unique(_keys_of_both_sides(triples), return_inverse=True)[1]
+    query = queries_of_both_sides(triples)
     queries = int(query.max(initial=-1)) + 1
-    score, weights = np.concatenate([ranking.tail_score, ranking.head_score]), np.concatenate([weight, weight])
+    score, weights = np.concatenate([tail_score, head_score]), np.concatenate([weight, weight])
     by_weight = dense_codes(-weights)  # 0 for the highest
     # Equal scores have the worst order: the lowest weight first, and after competitors that are not true.
     among_triples = position_in_group(query, dense_codes(-score), by_weight.max(initial=0) - by_weight)
-    rank = among_triples + ranking.filtered.ranks("worst").T.ravel()
+    rank = among_triples + ranks.T.ravel()
     ideal_position = position_in_group(query, by_weight)
 
     def per_query(values: npt.NDArray[Any]) -> FloatArray:
         return np.asarray(np.bincount(query, weights=values, minlength=queries), np.float64)
 
     rows = []
-    for n in lengths:
+    for n in LIST_LENGTHS:
         found = rank <= n
         weight_found, ideal_weight = per_query(weights * found), per_query(weights * (ideal_position < n))
         counts = ideal_weight > 0
-        rows.append(
-            PrecisionAtN(
-                n,
-                weight=_mean(weight_found / n),
-                possible=_mean(weight_found[counts] / ideal_weight[counts]),
-                precision=_mean(per_query(found) / n),
-                mean_weight=_mean(weights[found]),
-            )
-        )
+        normalized = weight_found[counts] / ideal_weight[counts]
+        parts = (weight_found / n, normalized, per_query(found) / n, weights[found])
+        rows.append(PrecisionAtN(n, *(float(part.mean()) if len(part) else math.nan for part in parts)))
     return WeightedPrecision(queries, tuple(rows))
-
-
-def _mean(values: FloatArray) -> float:
-    return float(values.mean()) if len(values) else math.nan
 
 
 # ---- sorting in groups --------------------------------------------------------------------------------------------
@@ -461,8 +401,6 @@ def position_in_group(keys: Keys, *columns: npt.NDArray[Any]) -> FloatArray:
     [2.0, 0.0, 0.0, 1.0]
     """
     rows = sort_rows(keys, *columns)
-    start = np.flatnonzero(np.diff(keys[rows], prepend=-1) != 0)
-    count = np.diff(np.append(start, len(rows)))
     positions = np.empty(len(rows))
-    positions[rows] = np.arange(len(rows)) - np.repeat(start, count)
+    positions[rows] = np.arange(len(rows)) - np.searchsorted(keys[rows], keys[rows])
     return positions

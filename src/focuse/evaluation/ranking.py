@@ -11,12 +11,11 @@ a sampled MRR is higher than a full one; the two must not be compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,10 +29,11 @@ from focuse.engines.base import Scorer
 from focuse.engines.scorer import Targets, compare_with_target, count_competitors
 from focuse.engines.sharded import ShardedScorer
 from focuse.errors import FocuseError
+from focuse.evaluation.metrics import SIDES
 from focuse.models.base import Side
 from focuse.option_strings import choose
 
-TIES = ("worst", "mean", "best")
+TIES = {"worst": 1.0, "mean": 0.5, "best": 0.0}  # the fraction of equal candidates that rank before the true entity
 PROTOCOLS = ("per-side", "combined")
 MAX_SCORES = 1 << 25  # scores in memory at once: 32 million float32 are 128 MB
 MAX_SCORES_PER_THREAD = 1 << 21  # 8 MB, which fit in the caches of a CPU core
@@ -59,9 +59,7 @@ class CompetitorCounts:
         higher, equal = self.higher, self.equal
         if protocol == "combined":
             higher, equal = higher.sum(1, keepdims=True), equal.sum(1, keepdims=True)
-        fraction = {"worst": 1.0, "mean": 0.5, "best": 0.0}[ties]
-        ranks: npt.NDArray[np.float64] = 1.0 + higher + fraction * equal
-        return ranks
+        return np.asarray(1.0 + higher + TIES[ties] * equal, np.float64)
 
 
 @dataclass(frozen=True)
@@ -93,117 +91,98 @@ class Ranking:
         """The score of each triple [n]; for a side-dependent scorer, the mean of both sides."""
         return (self.tail_score + self.head_score) / np.float32(2) if self.side_dependent else self.tail_score
 
-    def select(self, rows: npt.NDArray[Any]) -> Ranking:
-        """Return the ranking of the triples at `rows` (indices or a mask)."""
-        raw, filtered = (CompetitorCounts(part.higher[rows], part.equal[rows]) for part in (self.raw, self.filtered))
-        return Ranking(raw, filtered, self.tail_score[rows], self.head_score[rows], self.side_dependent)
-
 
 def rank_graph(scorer: Scorer, graph: Graph, known: TripleIndex, sample_candidates: int | None = None) -> Ranking:
     """Rank all edges of a graph in train's ids against all entities, or against a sample (see `sample_size`)."""
     sample = sample_size(scorer, sample_candidates, known.entities)
-    if sample is None:
-        return rank(scorer, *id_tensors(graph), known)
-    return rank_sampled(scorer, *id_tensors(graph), known, sample)
+    return rank(scorer, *id_tensors(graph), known, candidates=sample)
+
+
+@torch.no_grad()
+def rank(
+    scorer: Scorer,
+    head: Tensor,
+    relation: Tensor,
+    tail: Tensor,
+    known: TripleIndex,
+    max_scores: int | None = None,
+    *,
+    candidates: int | None = None,
+    sides: Sequence[Side] = SIDES,
+) -> Ranking:
+    """Rank the tail and the head of each triple (ids int64 [n]) among entities.
+
+    Parameters
+    ----------
+    known
+        Known triples, which are not candidates in filtered ranks.
+    max_scores
+        The number of scores in memory at once, by default as many as fit in the caches of a CPU or in 128 MB.
+    candidates
+        The number of sampled entities to rank against, instead of all.
+    sides
+        The sides to rank; the counts of one side have the shape [n, 1].
+
+    On a CPU, several threads call the scorer.
+    """
+    h, r, t = (ids.to(scorer.device) for ids in (head, relation, tail))
+    ids_of: dict[Side, tuple[Tensor, Tensor, Tensor]] = {"tail": (h, r, t), "head": (t, r, h)}
+    if candidates is not None:
+        counts = [_count_sampled(scorer, *ids_of[side], side, known, candidates) for side in sides]
+        return Ranking.from_counts(counts, scorer.side_dependent)
+    with _workers(scorer) as (threads, thread_map):
+        in_caches = threads * MAX_SCORES_PER_THREAD if scorer.device.type == "cpu" else MAX_SCORES
+        processes = scorer.group.size if isinstance(scorer, ShardedScorer) else 1
+        local_entities = max(-(-known.entities // processes), 1)
+        size = max(1, (max_scores or min(in_caches, MAX_SCORES)) // threads // local_entities)
+        counts = [_count_all(scorer, *ids_of[side], side, known, size, thread_map) for side in sides]
+    return Ranking.from_counts(counts, scorer.side_dependent)
 
 
 # ---- all entities -------------------------------------------------------------------------------------------------
 
 
-@torch.no_grad()
-def rank(
-    scorer: Scorer, head: Tensor, relation: Tensor, tail: Tensor, known: TripleIndex, max_scores: int | None = None
-) -> Ranking:
-    """Rank the head and the tail of each triple among all entities.
-
-    Parameters
-    ----------
-    scorer
-        The scorer, which is called by several threads on a CPU.
-    head, relation, tail
-        Ids int64 [n].
-    known
-        Known triples, which are not candidates in filtered ranks.
-    max_scores
-        The number of scores in memory at once, by default as many as fit in the caches of a CPU or in 128 MB.
-    """
-    h, r, t = (ids.to(scorer.device) for ids in (head, relation, tail))
-    sides = [_Side(scorer, h, r, t, "tail", known), _Side(scorer, t, r, h, "head", known)]
-    _count(scorer, sides, known.entities, max_scores)
-    return Ranking.from_counts([(side.counts, side.score) for side in sides], scorer.side_dependent)
-
-
-@torch.no_grad()
-def rank_tails(
-    scorer: Scorer, head: Tensor, relation: Tensor, tail: Tensor, known: TripleIndex, max_scores: int | None = None
-) -> CompetitorCounts:
-    """Count the raw competitors of the tail of each triple among all entities: ids int64 [n] -> counts [n, 1]."""
-    h, r, t = (ids.to(scorer.device) for ids in (head, relation, tail))
-    side = _Side(scorer, h, r, t, "tail", known)
-    _count(scorer, [side], known.entities, max_scores)
-    return Ranking.from_counts([(side.counts, side.score)], scorer.side_dependent).raw
-
-
-def _count(scorer: Scorer, sides: list[_Side], entities: int, max_scores: int | None) -> None:
-    """Count the competitors of each side, in blocks of at most `max_scores` scores."""
-    with _workers(scorer) as (threads, thread_map):
-        if max_scores is None:
-            in_caches = threads * MAX_SCORES_PER_THREAD if scorer.device.type == "cpu" else MAX_SCORES
-            max_scores = min(in_caches, MAX_SCORES)
-        processes = scorer.group.size if isinstance(scorer, ShardedScorer) else 1
-        local_entities = -(-entities // processes)
-        size = max(1, max_scores // threads // max(local_entities, 1))
-        for side in sides:
-            side.count(size, thread_map)
-
-
-class _Side:
-    """One side of n triples, grouped by query, with four `counts` per target, int64 [n, 4], and its `score` [n].
+def _count_all(
+    scorer: Scorer,
+    given: Tensor,
+    relation: Tensor,
+    target: Tensor,
+    side: Side,
+    known: TripleIndex,
+    size: int,
+    thread_map: Map,
+) -> tuple[Tensor, Tensor]:
+    """Return four counts per target, int64 [n, 4], and the targets' scores [n]; `size` queries are scored at once.
 
     Triples with the same query share its scores, so that a query is scored once. A target's score is one of these
     scores, because rounding of a separate score would break ties.
     """
-
-    def __init__(
-        self, scorer: Scorer, given: Tensor, relation: Tensor, target: Tensor, side: Side, known: TripleIndex
-    ) -> None:
-        self.scorer, self.side, self.known = scorer, side, known
-        self.distributed = scorer if isinstance(scorer, ShardedScorer) else None
-        ordered, self.order = torch.sort(known.query_key(given, relation), stable=True)
-        self.query, self.which, times = torch.unique_consecutive(ordered, return_inverse=True, return_counts=True)
-        self.target = target[self.order]
-        self.first = F.pad(times.cumsum(0), (1, 0))  # query q has the targets first[q] to first[q + 1]
-        self.start, self.stop = known.answer_ranges(self.query, side)
-        # Results are allocated once, because separate ones would fragment the memory that the next block needs.
-        self.counts = target.new_empty(len(target), 4)
-        self.score = torch.empty(len(target), device=target.device)
-
-    def count(self, size: int, thread_map: Map) -> None:
-        """Fill in the results in blocks of `size` queries."""
-        cuts = [*range(0, len(self.query), size), len(self.query)]
-        bounds = self.first[torch.tensor(cuts, device=self.first.device)].tolist()
-        for _ in thread_map(self._block, pairwise(cuts), pairwise(bounds)):
-            pass
+    ordered, order = torch.sort(known.query_key(given, relation), stable=True)
+    query, which, times = torch.unique_consecutive(ordered, return_inverse=True, return_counts=True)
+    target = target[order]
+    first = F.pad(times.cumsum(0), (1, 0))  # query q has the targets first[q] to first[q + 1]
+    start, stop = known.answer_ranges(query, side)
+    # Results are allocated once, because separate ones would fragment the memory that the next block needs.
+    counts, score = target.new_empty(len(target), 4), torch.empty(len(target), device=target.device)
 
     @torch.no_grad()  # the decorator of `rank` affects its own thread only
-    def _block(self, queries: tuple[int, int], rows: tuple[int, int]) -> None:
+    def count_block(queries: tuple[int, int], rows: tuple[int, int]) -> None:
         (begin, end), (left, right) = queries, rows
-        keys, target, triple = self.query[begin:end], self.target[left:right], self.order[left:right]
-        query = keys // self.known.relations, keys % self.known.relations, self.side
-        targets = Targets(
-            self.first[begin : end + 1] - left,
-            target,
-            self.start[begin:end],
-            self.stop[begin:end],
-            self.known.keys[self.side],
-        )
-        if self.distributed is not None:
-            results = self.distributed.count_competitors(*query, targets)
-            self.counts[triple], self.score[triple] = results
+        keys, targets, triple = query[begin:end], target[left:right], order[left:right]
+        asked = keys // known.relations, keys % known.relations, side
+        block = Targets(first[begin : end + 1] - left, targets, start[begin:end], stop[begin:end], known.keys[side])
+        if isinstance(scorer, ShardedScorer):
+            counts[triple], score[triple] = scorer.count_competitors(*asked, block)
             return
-        scores = self.scorer.score_all(*query)
-        self.counts[triple] = count_competitors(scores, targets)
-        self.score[triple] = scores[self.which[left:right] - begin, target].float()
+        scores = scorer.score_all(*asked)
+        counts[triple] = count_competitors(scores, block)
+        score[triple] = scores[which[left:right] - begin, targets].float()
+
+    cuts = [*range(0, len(query), size), len(query)]
+    bounds = first[torch.tensor(cuts, device=first.device)].tolist()
+    for _ in thread_map(count_block, pairwise(cuts), pairwise(bounds)):
+        pass
+    return counts, score
 
 
 @contextmanager
@@ -214,9 +193,8 @@ def _workers(scorer: Scorer) -> Iterator[tuple[int, Map]]:
     computes whole blocks with one torch thread, because torch's own threads synchronize after every operation and, if
     other programs use the cores as well, spend most of their time waiting.
     """
-    threads = torch.get_num_threads() if scorer.device.type == "cpu" else 1
-    threads = 1 if isinstance(scorer, ShardedScorer) else threads
-    if threads == 1:
+    threads = torch.get_num_threads()
+    if threads == 1 or scorer.device.type != "cpu" or isinstance(scorer, ShardedScorer):
         yield 1, map
         return
     torch.set_num_threads(1)  # new threads start with the same number
@@ -264,19 +242,6 @@ class CandidateSampler:
         first = (self.known.query_key(given, relation) + 1) * HASH_FACTOR >> 24
         positions = first[:, None] + torch.arange(self.count, device=given.device)
         return self.order[positions % self.known.entities]
-
-
-@torch.no_grad()
-def rank_sampled(
-    scorer: Scorer, head: Tensor, relation: Tensor, tail: Tensor, known: TripleIndex, candidates: int
-) -> Ranking:
-    """Rank triples (ids int64 [n]) against `candidates` sampled entities on both sides."""
-    h, r, t = (ids.to(scorer.device) for ids in (head, relation, tail))
-    sides = [
-        _count_sampled(scorer, h, r, t, "tail", known, candidates),
-        _count_sampled(scorer, t, r, h, "head", known, candidates),
-    ]
-    return Ranking.from_counts(sides, scorer.side_dependent)
 
 
 def _count_sampled(

@@ -15,7 +15,6 @@ from typing import Any, Literal, TypeVar
 
 import psutil  # type: ignore[import-untyped, unused-ignore]
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from focuse.explorer.schemas import ProblemError
@@ -79,7 +78,7 @@ class RequestGuard:
                 if scope["method"] == "POST":
                     receive = await self._read_body(headers, receive)
             except ProblemError as refused:
-                await problem_response(refused)(scope, receive, send_guarded)
+                await refused.response()(scope, receive, send_guarded)
             else:
                 await self.app(scope, receive, send_guarded)
 
@@ -115,12 +114,6 @@ class RequestGuard:
             return whole.pop() if whole else await receive()
 
         return replay
-
-
-def problem_response(refused: ProblemError) -> JSONResponse:
-    """Return the answer to a request that is refused."""
-    headers = {} if refused.retry_after is None else {"Retry-After": str(refused.retry_after)}
-    return JSONResponse(refused.problem.model_dump(), refused.status, headers)
 
 
 class ConnectionMonitor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -22,15 +21,6 @@ Rows = npt.NDArray[np.int64]
 # ---- triples by entity -----------------------------------------------------------------------------------------------
 
 MAX_LINKS_BETWEEN = 2000  # strongest edges per entity that are searched for links between the entities of a picture
-
-
-@dataclass(frozen=True)
-class Neighborhood:
-    """Edges near an entity: rows [m] of the index, strongest first, and entities [k] with their distance."""
-
-    rows: Rows
-    entities: Rows
-    distance: Rows
 
 
 class EdgeIndex:
@@ -77,8 +67,7 @@ class EdgeIndex:
         return self._strongest(np.concatenate(found))[:limit]
 
     def _strongest(self, rows: Rows) -> Rows:
-        ordered: Rows = rows[np.argsort(-self.strength[rows], kind="stable")]
-        return ordered
+        return np.asarray(rows[np.argsort(-self.strength[rows], kind="stable")], np.int64)
 
     def relations_of(self, entity: int, as_tail: bool) -> Rows:
         """Return the relations [k] in which an entity is a head, or a tail, most frequent first."""
@@ -86,22 +75,23 @@ class EdgeIndex:
         relations, counts = np.unique(self.relation[rows[offsets[entity] : offsets[entity + 1]]], return_counts=True)
         return relations[np.argsort(-counts, kind="stable")].astype(np.int64)
 
-    def neighborhood(self, entity: int, depth: int, limit: int, relation: int | None = None) -> Neighborhood:
-        """Return the `limit` strongest edges within `depth` steps; of two steps the first gets a third of them."""
+    def neighborhood(
+        self, entity: int, depth: int, limit: int, relation: int | None = None
+    ) -> tuple[Rows, dict[int, int]]:
+        """Return the rows of the `limit` strongest edges within `depth` steps, and the distance of each entity there.
+
+        Of two steps, the first gets a third of the edges.
+        """
         kept = self.rows_of(entity, relation, limit if depth == 1 else max(1, limit // 3))
         distance = {entity: 0} | dict.fromkeys(self._other_ends(kept, {entity}), 1)
         if depth > 1 and len(distance) > 1:
             left = limit - len(kept)
             per_entity = max(2, left // (len(distance) - 1)) + 1
             near = [self.rows_of(one, relation, per_entity) for one in list(distance)[1:]]
-            more = np.unique(np.concatenate(near))
-            more = more[~np.isin(more, kept)]
-            more = self._strongest(more)[:left]
+            more = self._strongest(np.setdiff1d(np.concatenate(near), kept))[:left]
             distance |= dict.fromkeys(self._other_ends(more, set(distance)), 2)
             kept = np.concatenate([kept, more])
-        kept = self._add_links_between(kept, np.array(list(distance)), relation, limit)
-        shown = np.array(list(distance.items()), np.int64)
-        return Neighborhood(kept, shown[:, 0], shown[:, 1])
+        return self._add_links_between(kept, np.array(list(distance)), relation, limit), distance
 
     def _other_ends(self, rows: Rows, seen: set[int]) -> list[int]:
         """Return the entities of rows that are not in `seen`, in the order of the rows."""
@@ -113,8 +103,8 @@ class EdgeIndex:
         if len(kept) >= limit or len(shown) < 2:
             return kept
         near = np.concatenate([self.rows_of(int(one), relation, MAX_LINKS_BETWEEN) for one in shown[1:]])
-        inner = near[np.isin(self.head[near], shown) & np.isin(self.tail[near], shown) & ~np.isin(near, kept)]
-        return np.concatenate([kept, self._strongest(np.unique(inner))[: limit - len(kept)]])
+        inner = near[np.isin(self.head[near], shown) & np.isin(self.tail[near], shown)]
+        return np.concatenate([kept, self._strongest(np.setdiff1d(inner, kept))[: limit - len(kept)]])
 
 
 # ---- entities by name ------------------------------------------------------------------------------------------------

@@ -7,10 +7,13 @@ out, and numbers in any other spelling are refused.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
 
 MAX_NAME = 1000  # characters of a name
 MAX_SEARCH = 200  # characters of a search
@@ -134,15 +137,18 @@ class Problem(BaseModel):
     nearest: list[str] = []
 
 
-class ProblemError(Exception):
+class ProblemError(HTTPException):
     """A request that is answered by a problem, with its HTTP status and the seconds after which to try again."""
 
     def __init__(
-        self, status: int, error: str, hint: str = "", nearest: list[str] | None = None, retry_after: int | None = None
+        self, status: int, error: str, hint: str = "", nearest: Sequence[str] = (), retry_after: int | None = None
     ) -> None:
-        super().__init__(error)
-        self.status, self.retry_after = status, retry_after
-        self.problem = Problem(error=error, hint=hint, nearest=nearest or [])
+        super().__init__(status, error, None if retry_after is None else {"Retry-After": str(retry_after)})
+        self.problem = Problem(error=error, hint=hint, nearest=list(nearest))
+
+    def response(self) -> JSONResponse:
+        """Return the answer to the request."""
+        return JSONResponse(self.problem.model_dump(), self.status_code, self.headers)
 
 
 class Health(BaseModel):

@@ -59,18 +59,13 @@ class Explorer:
     def neighborhood(self, asked: schemas.NeighborhoodQuery) -> schemas.Neighborhood:
         """Return the strongest edges near an entity."""
         entity, relation = self.entity(asked.entity), self.relation(asked.relation)
-        found = self.edges.neighborhood(entity, asked.depth, asked.limit, relation)
-        names = self.run.graph.entities.take(found.entities).to_pylist()
-        degrees, steps = self.edges.degree[found.entities].tolist(), found.distance.tolist()
-        nodes = [
-            schemas.Node(name=name, degree=degree, distance=distance)
-            for name, degree, distance in zip(names, degrees, steps, strict=True)
-        ]
+        rows, distances = self.edges.neighborhood(entity, asked.depth, asked.limit, relation)
+        nodes = [schemas.Node(**self._hit(one).model_dump(), distance=steps) for one, steps in distances.items()]
         return schemas.Neighborhood(
             entity=asked.entity,
             degree=int(self.edges.degree[entity]),
             nodes=nodes,
-            edges=self._edges(found.rows),
+            edges=self._edges(rows),
             relations_out=self._relations_of(entity, as_tail=False),
             relations_in=self._relations_of(entity, as_tail=True),
         )
@@ -89,25 +84,25 @@ class Explorer:
         """Return rows of the edge index with names."""
         edges, graph = self.edges, self.run.graph
         columns = {
-            "head": graph.entities.take(edges.head[rows]).to_pylist(),
-            "relation": graph.relations.take(edges.relation[rows]).to_pylist(),
-            "tail": graph.entities.take(edges.tail[rows]).to_pylist(),
-            "weight": edges.weight[rows].tolist(),
-            "strength": np.round(edges.strength[rows].astype(float), 6).tolist(),
-            "split": [SPLITS[split] for split in edges.split[rows]],
+            "head": graph.entities.take(edges.head[rows]),
+            "relation": graph.relations.take(edges.relation[rows]),
+            "tail": graph.entities.take(edges.tail[rows]),
+            "weight": edges.weight[rows],
+            "strength": np.round(edges.strength[rows].astype(float), 6),
+            "split": np.array(SPLITS)[edges.split[rows]],
         }
-        return [schemas.Edge(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+        return [schemas.Edge(**row) for row in pa.table(columns).to_pylist()]
 
     @cached_property
     def relations(self) -> list[schemas.RelationCount]:
         """The relations with their number of triples and the range of their weights."""
         weights = pa.table({"relation": self.edges.relation, "weight": self.edges.weight}).group_by("relation")
         found = weights.aggregate([("weight", "count"), ("weight", "min"), ("weight", "max")])
-        found = found.select(["relation", "weight_count", "weight_min", "weight_max"])
-        rows = found.rename_columns(["relation", "facts", "lowest", "highest"]).to_pylist()
-        rows.sort(key=lambda row: (-row["facts"], row["relation"]))
-        names = self.run.graph.relations
-        return [schemas.RelationCount(name=names[row.pop("relation")], **row) for row in rows]
+        found = found.sort_by([("weight_count", "descending"), ("relation", "ascending")])
+        names = [self.run.graph.relations[relation] for relation in found["relation"].to_pylist()]
+        columns = [names, *(found[f"weight_{statistic}"].to_pylist() for statistic in ("count", "min", "max"))]
+        fields = ("name", "facts", "lowest", "highest")
+        return [schemas.RelationCount(**dict(zip(fields, row, strict=True))) for row in zip(*columns, strict=True)]
 
     @cached_property
     def hubs(self) -> list[schemas.EntityHit]:

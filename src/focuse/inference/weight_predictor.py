@@ -41,10 +41,11 @@ from focuse.evaluation.weight_evaluation import (
     IntervalTable,
     ProbabilityTable,
     WeightEvaluation,
-    WeightTable,
     WeightTest,
+    coverage_by_relation,
+    interval_coverage,
+    probability_metrics,
 )
-from focuse.evaluation.weight_metrics import coverage_by_relation, interval_coverage, probability_metrics
 from focuse.inference import fitted
 from focuse.inference.calibration import (
     BASE_RATE,
@@ -540,7 +541,7 @@ def _evaluate(
         gains[name] = evaluate.ndcg(WeightBaselineScorer(baseline, train, predictor.scorer.device), asked)
     notes += _verdict(predictor, test, table, list(named))
     intervals = None if estimates is None else _intervals(predictor, estimates, test, rows, coverage)
-    return WeightEvaluation(replace(table, notes=(*table.notes, *notes)), gains, intervals)
+    return replace(table, notes=(*table.notes, *notes), ndcg=gains, intervals=intervals)
 
 
 Lookup = Callable[[str, AnyIds, AnyIds, AnyIds], FloatArray]
@@ -580,7 +581,7 @@ def _predictors(predictor: WeightPredictor, estimates: Lookup | None) -> dict[st
     return named
 
 
-def _verdict(predictor: WeightPredictor, test: Graph, table: WeightTable, names: list[str]) -> list[str]:
+def _verdict(predictor: WeightPredictor, test: Graph, table: WeightEvaluation, names: list[str]) -> list[str]:
     """Return warnings about weights that are not useful."""
     errors = {name: row["positives"].errors.mse for name, row in table.rows.items() if "positives" in row}
     worse = [name for name in names if not errors[name] < errors[RELATION_MEAN]]

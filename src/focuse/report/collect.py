@@ -16,11 +16,9 @@ from focuse.data.statistics import GraphStatistics, describe
 from focuse.errors import FocuseError
 from focuse.evaluation.baselines import RELATION_MEAN, fit_weight_baselines
 from focuse.evaluation.evaluate import Evaluation, evaluate_baselines
-from focuse.evaluation.metrics import finite_or_none
-from focuse.evaluation.weight_evaluation import ProbabilityTable, WeightEvaluation
-from focuse.evaluation.weight_metrics import interval_coverage
+from focuse.evaluation.metrics import json_value
+from focuse.evaluation.weight_evaluation import ProbabilityTable, WeightEvaluation, interval_coverage
 from focuse.objective.negatives import corrupt_graph
-from focuse.report.entity_map import PROJECTIONS, EntityMap, map_entities
 from focuse.training.preparation import read_test_graph
 
 if TYPE_CHECKING:
@@ -35,30 +33,13 @@ Floats = npt.NDArray[np.float64]
 Progress = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class RelationMetrics:
-    """The metrics of one relation on the test triples; NaN if there is nothing or too little to measure."""
-
-    name: str
-    train: int
-    test: int
-    weight_mean: float
-    histogram: list[int]
-    tail_mrr: float = math.nan
-    head_mrr: float = math.nan
-    hits_at_10: float = math.nan
-    weight_mae: float = math.nan
-    baseline_mae: float = math.nan
-    coverage: float = math.nan
-    brier: float = math.nan
-
-
 @dataclass
 class Findings:
     """What is known about a run; None or empty if it is not available, and then a note says why.
 
     `test` are the triples that the run was evaluated on, `baselines` the evaluations of rankings without a model,
-    `columns` the evaluations of single weight columns, and `coverage` the pairs (target, measured) of intervals.
+    `coverage` the pairs (target, measured) of intervals, and
+    `relations` the metrics of each relation by name.
     """
 
     run: Run
@@ -67,12 +48,10 @@ class Findings:
     evaluation: Evaluation | None = None
     baselines: dict[str, Evaluation] = field(default_factory=dict)
     weights: WeightEvaluation | None = None
-    columns: dict[str, WeightEvaluation] = field(default_factory=dict)
     probabilities: ProbabilityTable | None = None
     coverage: list[tuple[float, float]] = field(default_factory=list)
-    relations: list[RelationMetrics] = field(default_factory=list)
+    relations: list[dict[str, Any]] = field(default_factory=list)
     links: list[Any] = field(default_factory=list)
-    entity_map: EntityMap | None = None
     notes: list[str] = field(default_factory=list)
 
     def attempt(self, compute: Callable[[], T]) -> T | None:
@@ -86,37 +65,21 @@ class Findings:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all numbers as data that JSON can represent."""
-
-        def optional(found: Any) -> Any:
-            return None if found is None else found.to_dict()
-
-        merger = self.run.splits.merger
-        return {
-            "settings": self.run.settings.to_dict(),
-            "history": [_finite_values(row) for row in self.run.history],
+        names = ("statistics", "evaluation", "baselines", "weights", "probabilities", "relations", "notes")
+        parts = {
+            "settings": self.run.settings,
+            "history": self.run.history,
             "label_exponent_trials": [asdict(trial) for trial in self.run.label_exponent_trials],
-            "weight_columns": optional(merger),
-            "statistics": self.statistics.to_dict(),
-            "evaluation": optional(self.evaluation),
-            "baselines": {name: one.to_dict() for name, one in self.baselines.items()},
-            "weights": optional(self.weights),
-            "weights_by_column": {name: one.to_dict() for name, one in self.columns.items()},
+            "weight_columns": self.run.splits.merger,
+            **{name: getattr(self, name) for name in names},
             "coverage": [{"target": target, "measured": measured} for target, measured in self.coverage],
-            "probabilities": optional(self.probabilities),
-            "relations": [_finite_values(asdict(row)) for row in self.relations],
             "links": [{key: getattr(row, key) for key in LINK_COLUMNS} for row in self.links],
-            "entity_map": optional(self.entity_map),
-            "notes": self.notes,
         }
+        return {name: json_value(part) for name, part in parts.items()}
 
 
-def _finite_values(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row without NaN, which JSON does not have and which the loss of a diverged training is."""
-    return {key: finite_or_none(value) if isinstance(value, float) else value for key, value in row.items()}
-
-
-def collect(run: Run, test: Any, projection: str, progress: Progress) -> Findings:
-    """Evaluate a run on its test split or on `test`, find new links and draw the entity map."""
+def collect(run: Run, test: Any, progress: Progress) -> Findings:
+    """Evaluate a run on its test split or on `test`, and find new links."""
     graph = None if test is None else read(test)
     aligned = run.splits.aligned_test if graph is None else read_test_graph(graph, run.settings, run.splits)
     held_out = {"validation": run.splits.valid, "test": aligned.graph}
@@ -127,32 +90,20 @@ def collect(run: Run, test: Any, projection: str, progress: Progress) -> Finding
     found.evaluation = run.evaluate(graph) if mistaken else found.attempt(lambda: run.evaluate(graph))
     if found.evaluation is not None:
         found.test = aligned
-        _collect_baselines(found)
+        if "candidates" not in found.evaluation.settings:  # sampled ranks are not comparable with those of baselines
+            splits, known = run.splits, [run.splits.train, run.splits.valid, run.splits.test]
+            evaluated = splits.train, splits.valid, aligned, known, run.scorer.device
+            found.baselines = found.attempt(lambda: evaluate_baselines(*evaluated)) or {}
         progress("Fitting the weight estimator (once per run)")
         found.attempt(lambda: run.weight_predictor(full=True))
         progress("Evaluating predicted weights and probabilities")
         found.weights = found.attempt(lambda: run.evaluate_weights(graph))
         found.probabilities = found.attempt(lambda: run.evaluate_probabilities(graph))
         found.coverage = _coverage_by_target(found)
-        if run.splits.merger is not None and found.weights is not None:
-            found.columns = found.attempt(lambda: run.evaluate_weight_columns(graph)) or {}
     found.relations = relation_metrics(found)
     progress("Searching for new links")
     found.links = found.attempt(lambda: list(new_links(run))) or []
-    if projection != "none":
-        progress(f"Drawing the entity map by {PROJECTIONS[projection]}")
-        found.entity_map = map_entities(run.graph, run.scorer, projection, run.settings.seed)
     return found
-
-
-def _collect_baselines(found: Findings) -> None:
-    """Evaluate rankings without a model; ranks among sampled candidates are not comparable with them."""
-    if found.evaluation is None or found.test is None or "candidates" in found.evaluation.settings:
-        return
-    splits, test, device = found.run.splits, found.test, found.run.scorer.device
-    known = [splits.train, splits.valid, splits.test]
-    baselines = found.attempt(lambda: evaluate_baselines(splits.train, splits.valid, test, known, device))
-    found.baselines = baselines or {}
 
 
 def new_links(run: Run) -> Any:
@@ -180,30 +131,24 @@ def _coverage_by_target(found: Findings) -> list[tuple[float, float]]:
 # ---- metrics per relation --------------------------------------------------------------------------------------------
 
 
-def relation_metrics(found: Findings) -> list[RelationMetrics]:
-    """Return the metrics of every relation of train, the most frequent first."""
+def relation_metrics(found: Findings) -> list[dict[str, Any]]:
+    """Return the metrics of every relation of train, the most frequent first; NaN if there is too little to measure."""
     measured = _measure_relations(found)
     ids = {name: number for number, name in enumerate(found.run.graph.relations)}
-    return [
-        RelationMetrics(
-            one.name,
-            one.edges,
-            int(measured["test"][ids[one.name]]) if measured else 0,
-            one.weight_mean,
-            one.histogram,
-            **{key: float(values[ids[one.name]]) for key, values in measured.items() if key != "test"},
-        )
-        for one in found.statistics.per_relation
-    ]
+    rows = []
+    for one in found.statistics.per_relation:
+        row = {"name": one.name, "train": one.edges, "weight_mean": one.weight_mean, "histogram": one.histogram}
+        rows.append({**row, "test": 0, **{key: values[ids[one.name]].item() for key, values in measured.items()}})
+    return rows
 
 
-def _measure_relations(found: Findings) -> dict[str, Floats]:
+def _measure_relations(found: Findings) -> dict[str, npt.NDArray[Any]]:
     """Return one value per relation [R] for each metric; empty without test triples."""
     if found.test is None or found.evaluation is None:
         return {}
     run, test, ranks = found.run, found.test.graph, found.evaluation.ranks
-    count = np.bincount(test.relation, minlength=len(test.relations)).astype(np.float64)
-    metrics = {"test": count}
+    count = np.bincount(test.relation, minlength=len(test.relations))
+    metrics: dict[str, npt.NDArray[Any]] = {"test": count}
     if ranks.shape == (len(test), 2):
         metrics["tail_mrr"], metrics["head_mrr"] = (_mean_by_relation(test, 1 / ranks[:, side]) for side in (0, 1))
         metrics["hits_at_10"] = _mean_by_relation(test, (ranks <= 10).mean(axis=1))

@@ -24,7 +24,6 @@ from focuse.evaluation.evaluate import Evaluation
 from focuse.evaluation.metrics import HITS
 from focuse.inference.explain import Explanation
 from focuse.report.charts import inline_svg, violins
-from focuse.results import ResultTable
 from focuse.storage.atomic import refuse_overwrite, replace_file
 
 PAGE_SUFFIXES = (".html", ".htm")
@@ -50,12 +49,6 @@ class Table:
     def __html__(self) -> str:
         return render("table.html", table=self)
 
-    @classmethod
-    def from_results(cls, results: ResultTable, caption: str) -> Table:
-        """Return the printed columns of a result table."""
-        headings, rows, is_text = results.cells()
-        return cls(headings, rows, caption, sum(is_text))
-
 
 @cache
 def _environment() -> Environment:
@@ -79,29 +72,22 @@ def render(template: str, **context: Any) -> Markup:
     return Markup(_environment().get_template(template).render(**context))
 
 
-def page(title: str, body: str, style: str = "") -> str:
-    """Return a complete page with a body that is HTML already, and more CSS rules after those of the report."""
-    return render_page("page.html", title=title, body=Markup(body), more_style=Markup(style))
-
-
 def render_page(template: str, script: bool = False, **context: Any) -> str:
-    """Return a page from a template that extends page.html; with `script`, its tables can be sorted."""
+    """Return a page from a template that is or extends page.html; with `script`, its tables can be sorted."""
     code = _source("script.js") if script else ""
     hashed = f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'" if script else "'none'"
-    context = {"more_style": "", **context, "script": Markup(code), "script_source": Markup(hashed)}
-    text = render(template, style=Markup(_source("style.css")), **context)
+    context |= {"style": Markup(_source("style.css")), "script": Markup(code), "script_source": Markup(hashed)}
+    text = render(template, **context)
     return FORBIDDEN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def check_page_path(path: Path) -> None:
     """Raise FocuseError if a page cannot be written to this path."""
-    if path.is_dir():
-        raise FocuseError(f"{path}: is a folder; give a file (--out page.html)")
+    refuse_overwrite(path)
     if path.suffix.lower() not in PAGE_SUFFIXES:
         raise FocuseError(f"{path}: cannot write {path.suffix or 'a file without suffix'}; use .html")
     if not path.absolute().parent.is_dir():
         raise FocuseError(f"{path}: there is no folder {path.parent}; create it first")
-    refuse_overwrite(path)
 
 
 def write_page(text: str, path: Path) -> Path:
@@ -143,12 +129,11 @@ def ranking_table(evaluations: Mapping[str, Evaluation], caption: str = "Ranks o
     """Return three rows per evaluation: all triples, and the top and bottom decile by weight."""
     rows = []
     for name, evaluation in evaluations.items():
-        for part, label in (("all", "all"), ("top", "top 10 %"), ("bottom", "bottom 10 %")):
-            row = getattr(evaluation, part)
+        deltas = [f"{evaluation.delta_mrr:.3f}", f"{evaluation.delta_median:.3f}"]
+        for part, row in list(evaluation.parts.items())[:3]:
             numbers = [f"{row.n:,}", f"{row.mr:.1f}", f"{row.mrr:.3f}", *(f"{row.hits[k]:.3f}" for k in HITS)]
-            deltas = [f"{evaluation.delta_mrr:.3f}", f"{evaluation.delta_median:.3f}"]
             numbers += deltas if part == "all" else ["", ""]
-            rows.append([name, label, *(cell.replace("nan", "–") for cell in numbers)])
+            rows.append([name, part, *(cell.replace("nan", "–") for cell in numbers)])
     headings = ["", "part", "n", "MR", "MRR", *(f"Hits@{k}" for k in HITS), "ΔMRR", "ΔM"]
     return Table(headings, rows, caption, text_columns=2, grouped=True)
 
@@ -175,12 +160,13 @@ def comparison_page(
 def explanation_page(explanation: Explanation) -> str:
     """Return an explanation as a page with its summary and tables."""
     influences = sorted([*explanation.supporting, *explanation.opposing], key=lambda row: -abs(row.change))
+    cells = {title: table.cells() for title, table in explanation.tables.items()}
     return render_page(
         "explanation.html",
         title="Why " + printable(" ".join(explanation.triple)),
         explanation=explanation,
         bars=[(row, 100 * abs(row.change / influences[0].change)) for row in influences],
-        tables=[Table.from_results(table, title) for title, table in explanation.tables.items()],
+        tables=[Table(headings, rows, title, sum(is_text)) for title, (headings, rows, is_text) in cells.items()],
     )
 
 

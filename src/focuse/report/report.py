@@ -5,23 +5,23 @@ from __future__ import annotations
 import math
 import platform
 import shlex
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from markupsafe import Markup
 
 from focuse import __version__
 from focuse.data.graph import Graph
-from focuse.data.splits import MAX_HELD_OUT
 from focuse.errors import counted
 from focuse.evaluation.baselines import RELATION_MEAN
 from focuse.evaluation.metrics import format_number
-from focuse.evaluation.weight_evaluation import PROTOCOLS
+from focuse.evaluation.weight_evaluation import PROTOCOLS, WeightEvaluation
 from focuse.report import charts
 from focuse.report.collect import LINKS_PER_HEAD, MIN_TEST_TRIPLES, Findings, Progress, collect
-from focuse.report.entity_map import HEIGHT, PROJECTIONS, WIDTH, check_projection
-from focuse.report.page import Table, check_page_path, percent, ranking_table, render, render_page, write_page
+from focuse.report.page import Table, check_page_path, ranking_table, render, render_page, write_page
 from focuse.storage.metadata import read_toml, to_toml
 from focuse.training.validation import best_epoch_row
 
@@ -38,13 +38,19 @@ SECTIONS = {
     "Link probabilities": "probabilities.html",
     "Results per relation": "relations.html",
     "Top predicted links": "links.html",
-    "Entity map": "entity_map.html",
     "Reproduce this run": "reproduce.html",
 }
 HISTORY_CHARTS = {  # column of the history -> title and color
     "loss": ("Loss", "c2"), "valid_mrr": ("Validation MRR", "c1"), "valid_mse": ("Validation MSE", "c1"),
     "beta": ("β", "c3"),
 }  # fmt: skip
+CHECKS = {
+    "Rows that repeat a triple": "repeated_rows",
+    "Repeated triples with different weights": "repeated_with_other_weight",
+    "Rows with an inverse edge": "rows_with_inverse",
+    "Rows with an inverse edge of the same relation": "rows_with_same_relation_inverse",
+    "Self-loops": "self_loops",
+}
 LEAKAGE_ROWS = {
     "triples": "rows",
     "same triple in train": "same_triple",
@@ -55,27 +61,28 @@ LEAKAGE_ROWS = {
     "neither the same triple nor an inverse edge": "neither_duplicate_nor_inverse",
 }
 RELATION_COLUMNS = {
-    "tail MRR": "tail_mrr", "head MRR": "head_mrr", "Hits@10": "hits_at_10", "weight error": "weight_mae",
-    "baseline error": "baseline_mae", "coverage": "coverage", "Brier": "brier",
+    "train": "train", "test": "test", "mean weight": "weight_mean", "weights": "histogram", "tail MRR": "tail_mrr",
+    "head MRR": "head_mrr", "Hits@10": "hits_at_10", "weight error": "weight_mae", "baseline error": "baseline_mae",
+    "coverage": "coverage", "Brier": "brier",
+}  # fmt: skip
+LINK_NUMBERS = {
+    "score": "score", "probability": "probability", "weight": "weight_mean", "low": "weight_low", "high": "weight_high",
 }  # fmt: skip
 SHOWN_RELATIONS = 25  # the others are folded
-FEW_TRIPLES = 10  # of a relation
 HISTOGRAM_BINS = 40
 SETTINGS_FILE = "settings.toml"
-DEFAULT_FRACTION = 0.1  # of the graph, held out for validation and for test
 
 
-def write_report(run: Run, path: Path, test: Any, projection: str, progress: Progress) -> Path:
+def write_report(run: Run, path: Path, test: Any, progress: Progress) -> Path:
     """Write the report as a whole or not at all, and return its path; `progress` gets a line per step."""
     check_page_path(path)
-    return write_page(render_report(run, test, projection, progress), path)
+    return write_page(render_report(run, test, progress), path)
 
 
-def render_report(run: Run, test: Any = None, projection: str = "tsne", progress: Progress = lambda text: None) -> str:
+def render_report(run: Run, test: Any = None, progress: Progress = lambda text: None) -> str:
     """Return the report as HTML; paths and options are checked before anything is computed."""
-    check_projection(projection)
     charts.require_matplotlib()
-    return render_findings(collect(run, test, projection, progress))
+    return render_findings(collect(run, test, progress))
 
 
 def render_findings(found: Findings) -> str:
@@ -92,8 +99,7 @@ def render_findings(found: Findings) -> str:
         "report.html",
         script=True,
         title=f"{run.settings.model} on {Path(run.graph.source).name or 'a graph'}",
-        summary=render("summary.html", **context),
-        tiles=tiles(found),
+        header=render("summary.html", **context),
         sections={name: text for name, text in rendered.items() if text},
         data={**found.to_dict(), "reproduction": reproduction},
     )
@@ -103,7 +109,7 @@ def best_weights(found: Findings) -> dict[str, Any] | None:
     """Return the best predictor of weights of the run, its mean absolute error and that of the relation mean."""
     if found.weights is None or not found.run.graph.weighted:
         return None
-    table = found.weights.table
+    table = found.weights
     errors = {name: row["positives"].errors.mae for name, row in table.rows.items() if "positives" in row}
     own = {name: mae for name, mae in errors.items() if name not in table.baselines and math.isfinite(mae)}
     if not own:
@@ -113,113 +119,35 @@ def best_weights(found: Findings) -> dict[str, Any] | None:
     return {"name": name, "mae": own[name], "mean": errors[RELATION_MEAN], "baselines": baselines}
 
 
-def tiles(found: Findings) -> list[tuple[str, str, str]]:
-    """Return (name, value, comparison) of the main metrics that the run has."""
-    shown = []
-    if (evaluation := found.evaluation) is not None:
-        best = max((one.all.mrr for one in found.baselines.values()), default=math.nan)
-        shown.append(("MRR", f"{evaluation.all.mrr:.3f}", f"best baseline {best:.3f}" if math.isfinite(best) else ""))
-        shown.append(("Hits@10", f"{evaluation.all.hits[10]:.3f}", ""))
-        if found.run.graph.weighted and math.isfinite(evaluation.delta_mrr):
-            deciles = f"top 10 % {evaluation.top.mrr:.3f}, bottom {evaluation.bottom.mrr:.3f}"
-            shown.append(("ΔMRR", f"{evaluation.delta_mrr:.3f}".replace("-", "−"), deciles))
-    if (best_one := best_weights(found)) is not None and found.weights is not None:
-        shown.append(("Mean weight error", f"{best_one['mae']:.3g}", f"relation mean {best_one['mean']:.3g}"))
-        if (intervals := found.weights.intervals) is not None:
-            measured = next(iter(intervals.rows.values())).coverage
-            shown.append(("Interval coverage", percent(measured, 1), f"target {percent(intervals.coverage)}"))
-    if found.probabilities is not None:
-        last = list(found.probabilities.rows.values())[-1]
-        shown.append(("Brier score", f"{last.brier:.3f}", "of probabilities; 0.25 is chance"))
-    return shown
-
-
 # ---- data and training -----------------------------------------------------------------------------------------------
 
 
 def data_tables(found: Findings) -> dict[str, Any]:
     """Return the tables and the chart of the section on the data."""
     graph, splits = found.run.graph, found.run.splits
-    parts = {
-        "train": graph,
-        "validation": splits.valid,
-        "test": splits.test if found.test is None else found.test.graph,
-    }
-    parts |= {"inferred": splits.inferred or (), "known negatives": splits.known_negatives or ()}  # type: ignore[dict-item]
-    rows = [
-        [name, f"{len(part):,}", *(f"{value:.4g}" for value in _weight_range(part))]
-        for name, part in parts.items()
-        if len(part)
-    ]
-    half, chart = graph.weight / 2, ""  # halves, because the range of numbers near ±1e308 would overflow
+    test = splits.test if found.test is None else found.test.graph
+    parts: dict[str, Graph | None] = {"train": graph, "validation": splits.valid, "test": test}
+    parts |= {"inferred": splits.inferred, "known negatives": splits.known_negatives}
+    rows = []
+    for name, part in parts.items():
+        if part is not None and len(part):
+            # Each weight is divided before they are added, because a sum may overflow.
+            values = part.weight.min(), (part.weight / len(part)).sum(), part.weight.max()
+            rows.append([name, f"{len(part):,}", *(f"{value:.4g}" for value in values)])
+    chart, half = Markup(""), graph.weight / 2  # the difference of weights near ±1e308 would overflow
     if graph.weighted and 0 < np.ptp(half) < 1e300:
         counts = np.histogram(half, HISTOGRAM_BINS)[0].tolist()
         chart = charts.histogram("Weights of train", counts, 2 * half.min(), 2 * half.max(), "weight")
+    checks = [[text, f"{getattr(found.statistics, key):,}"] for text, key in CHECKS.items()]
+    leakage = found.statistics.leakage
+    leaked = [[text, *(f"{getattr(part, key):,}" for part in leakage.values())] for text, key in LEAKAGE_ROWS.items()]
+    leaked.append(["left out: names that train lacks", *(f"{part.unseen.rows:,}" for part in leakage.values())])
     return {
         "split_table": Table(["part", "triples", "lowest weight", "mean weight", "highest weight"], rows, "Splits"),
         "weight_chart": chart,
-        "check_table": check_table(found),
-        "leakage_table": leakage_table(found),
-        "column_table": column_table(found.run),
+        "check_table": Table([], checks, "Checks of the training graph"),
+        "leakage_table": Table(["", *leakage], leaked, "Held-out triples that can be looked up in train"),
     }
-
-
-def _weight_range(graph: Graph) -> tuple[float, float, float]:
-    """Return the lowest, the mean and the highest weight; each is divided before the sum, which may overflow."""
-    weight = graph.weight
-    return float(weight.min()), float((weight / len(weight)).sum()), float(weight.max())
-
-
-def check_table(found: Findings) -> Table:
-    """Return what should be known about a graph before its metrics are interpreted."""
-    statistics, graph = found.statistics, found.run.graph
-
-    def part(number: int, total: int) -> str:
-        return f"{number:,} of {total:,} ({percent(number / max(total, 1), 1)})"
-
-    degree = np.bincount(np.concatenate([graph.head, graph.tail]), minlength=statistics.entities)
-    relations = statistics.per_relation
-    few = sum(one.edges < FEW_TRIPLES for one in relations)
-    equal = sum(one.weight_min == one.weight_max for one in relations)
-    rows = {
-        "Rows that repeat a triple": part(statistics.repeated_rows, statistics.edges),
-        "Repeated triples with different weights": f"{statistics.repeated_with_other_weight:,}",
-        "Rows with an inverse edge": part(statistics.rows_with_inverse, statistics.edges),
-        "Rows with an inverse edge of the same relation": f"{statistics.rows_with_same_relation_inverse:,}",
-        "Self-loops": f"{statistics.self_loops:,}",
-        "Relations whose weights are all equal": part(equal, len(relations)),
-        f"Relations with fewer than {FEW_TRIPLES} triples": part(few, len(relations)),
-        "Triples of the most frequent relation": percent(relations[0].edges / statistics.edges, 1),
-        "Triples per entity": f"median {np.median(degree):g}, at most {degree.max():,}",
-        "Entities with a single triple": part(int((degree == 1).sum()), statistics.entities),
-    }
-    return Table([], list(rows.items()), "Checks of the training graph")
-
-
-def leakage_table(found: Findings) -> Table | None:
-    """Return how many held-out triples can be looked up in train."""
-    leakage = found.statistics.leakage
-    if not leakage:
-        return None
-    rows = [[text, *(f"{getattr(part, key):,}" for part in leakage.values())] for text, key in LEAKAGE_ROWS.items()]
-    rows.append(["left out: names that train lacks", *(f"{part.unseen.rows:,}" for part in leakage.values())])
-    return Table(["", *leakage], rows, "Held-out triples that can be looked up in train")
-
-
-def column_table(run: Run) -> Table | None:
-    """Return the importance of each weight column, if there are several."""
-    merger = run.splits.merger
-    if merger is None:
-        return None
-    values = None if run.graph.columns is None else run.graph.columns.values_of(merger.names)
-    rows = []
-    for place, name in enumerate(merger.names):
-        missing = "–" if values is None else percent(float(np.isnan(values[:, place]).mean()), 1)
-        explained = "–" if np.isnan(merger.explained[place]) else percent(merger.explained[place])
-        direction = "lower is better" if name in merger.lower_is_better else "higher is better"
-        rows.append([name, f"{merger.importance[place]:.2f}", explained, missing, direction])
-    headings = ["column", "importance", "variance explained by the graph", "missing in train", "direction"]
-    return Table(headings, rows, "Importance of each column")
 
 
 def training_tables(found: Findings) -> dict[str, Any]:
@@ -229,77 +157,80 @@ def training_tables(found: Findings) -> dict[str, Any]:
     for key, (title, color) in HISTORY_CHARTS.items():
         points = [(row["epoch"], row[key]) for row in history if row.get(key) is not None]
         history_charts.append(charts.line_chart(title, points, "epoch", charts.COLORS[color], dots="valid" in key))
-    trials = [
-        [f"{trial.label_exponent:g}", f"{trial.top_mrr:.3f}", f"{trial.delta_mrr:.3f}"]
-        for trial in run.label_exponent_trials
-    ]
-    headings = ["label exponent", "top 10 % MRR", "ΔMRR"]
+    trials = [(f"{trial.label_exponent:g}", trial) for trial in run.label_exponent_trials]
+    columns = {"top 10 % MRR": "top_mrr", "ΔMRR": "delta_mrr"}
+    table = metrics_table("Short trainings that selected the label exponent", columns, trials, "label exponent")
     return {
         "training_charts": [chart for chart in history_charts if chart],
         "training_seconds": sum(row.get("seconds", 0.0) for row in history),
         "best_epoch": (best_epoch_row(history) or {}).get("epoch"),
         "beta_falls": any(row.get("beta") is not None for row in history),
-        "trial_table": Table(headings, trials, "Short trainings that selected the label exponent") if trials else None,
+        "trial_table": table if trials else None,
     }
 
 
 # ---- evaluation ------------------------------------------------------------------------------------------------------
 
 
+def metrics_table(
+    caption: str, columns: Mapping[str, str], rows: Iterable[tuple[str, Any]], first: str = "", grouped: bool = False
+) -> Table:
+    """Return a table of metrics: `columns` are attributes by heading, `rows` are named objects that have them."""
+    cells = [[name, *(format_value(getattr(row, key)) for key in columns.values())] for name, row in rows]
+    return Table([first, *columns], cells, caption, grouped=grouped)
+
+
+def format_value(value: Any) -> str:
+    """Return a count with thousands separators, a number as `format_number` does, and a text unchanged."""
+    if isinstance(value, str):
+        return value
+    return f"{value:,}" if isinstance(value, int) else format_number(value)
+
+
 def ranking_tables(found: Findings) -> dict[str, Any]:
     """Return the tables and charts of the sections on link prediction and ranking by weight."""
     evaluation, name = found.evaluation, found.run.settings.model
     if evaluation is None:
-        return {"ranks": None, "concordance": None, "precision": None}
+        return {}
     shown = {name: evaluation, **found.baselines}
-    context: dict[str, Any] = {"ranks": ranking_table(shown), "violins": "", "concordance": None, "precision": None}
+    context: dict[str, Any] = {"ranks": ranking_table(shown)}
     if evaluation.top_share.any():
         description = f"Scores of the top and the bottom decile; their medians differ by {evaluation.delta_median:.3g}"
         context["violins"] = charts.inline_svg(charts.violins({name: evaluation}), "violins", description)
-    order, found_precision = evaluation.order, evaluation.suggestions
-    if order is not None and order.every.pairs:  # there are none if all weights are equal
+    if (order := evaluation.order) is not None and order.every.pairs:  # there are none if all weights are equal
         pairs = {"within a relation": order.relation, "within a query": order.query, "in the whole graph": order.every}
-        rows = [[pair, format_number(one.share), f"{one.pairs:,}"] for pair, one in pairs.items()]
-        context["concordance"] = Table(["pairs", "concordance", "number"], rows, "Concordance of scores and weights")
-    if found_precision is not None and found_precision.queries:
-        rows = [
-            [model, str(one.n), *map(format_number, (one.weight, one.possible, one.precision, one.mean_weight))]
-            for model, other in shown.items()
-            if other.suggestions is not None
-            for one in other.suggestions.first
-        ]
-        headings = ["", "n", "weight / n", "normalized", "precision", "mean weight of hits"]
-        context["precision"] = Table(headings, rows, "Weighted precision@n", grouped=True)
+        columns = {"concordance": "share", "number": "pairs"}
+        context["concordance"] = metrics_table("Concordance of scores and weights", columns, pairs.items(), "pairs")
+    if evaluation.suggestions is not None and evaluation.suggestions.queries:
+        columns = {"n": "n", "weight / n": "weight", "normalized": "possible", "precision": "precision"}
+        lists = {model: other.suggestions.first for model, other in shown.items() if other.suggestions is not None}
+        rows = [(model, one) for model, lengths in lists.items() for one in lengths]
+        columns["mean weight of hits"] = "mean_weight"
+        context["precision"] = metrics_table("Weighted precision@n", columns, rows, grouped=True)
     return context
 
 
 def weight_tables(found: Findings) -> dict[str, Any]:
     """Return the tables and charts of the sections on weights and probabilities."""
-    context: dict[str, Any] = {
-        "weights": [], "gains": None, "columns": {}, "intervals": None, "interval_chart": "", "reliability": None,
-    }  # fmt: skip
-    if found.weights is not None and found.run.graph.weighted:
-        context["weights"] = [_weight_error_table(found.weights.table, one) for one in found.weights.table.protocols]
-        ndcg = found.weights.ndcg.items()
-        rows = [[name, *map(format_number, (one.linear, one.exponential))] for name, one in ndcg]
-        context["gains"] = Table(["", "linear", "exponential"], rows, "nDCG of known tails among all entities, by gain")
-        if found.weights.intervals is not None:
-            rows = [
-                [name, format_number(row.coverage), f"{row.width:.4g}", f"{row.median_width:.4g}"]
-                for name, row in found.weights.intervals.rows.items()
-            ]
-            headings = ["", "coverage", "mean width", "median width"]
-            context["intervals"] = Table(headings, rows, "Prediction intervals on the test triples")
+    context: dict[str, Any] = {}
+    if (weights := found.weights) is not None and found.run.graph.weighted:
+        context["weights"] = [error_table(weights, protocol) for protocol in weights.protocols]
+        gains = {"linear": "linear", "exponential": "exponential"}
+        caption = "nDCG of known tails among all entities, by gain"
+        context["gains"] = metrics_table(caption, gains, weights.ndcg.items())
+        if weights.intervals is not None:
+            columns = {"coverage": "coverage", "mean width": "width", "median width": "median_width"}
+            caption = "Prediction intervals on the test triples"
+            context["intervals"] = metrics_table(caption, columns, weights.intervals.rows.items())
             context["interval_chart"] = charts.reliability_chart(
                 "Coverage", {"": found.coverage}, "target", "measured on test"
             )
-    context["columns"] = {
-        name: _weight_error_table(one.table, "positives", f"Errors of {name}") for name, one in found.columns.items()
-    }
     if found.probabilities is not None:
-        rows = [[name, *map(format_number, (row.brier, row.ece))] for name, row in found.probabilities.rows.items()]
-        context["reliability"] = Table(["", "Brier", "ECE"], rows, "Errors of the probability")
-        bins = {name: row.reliability.bins for name, row in found.probabilities.rows.items()}
+        methods = found.probabilities.rows
+        context["reliability"] = metrics_table(
+            "Errors of the probability", {"Brier": "brier", "ECE": "ece"}, methods.items()
+        )
+        bins = {name: row.reliability.bins for name, row in methods.items()}
         lines = {name: [(one.predicted, one.truth) for one in row if one.count] for name, row in bins.items()}
         counts = [one.count for one in list(bins.values())[-1]]
         context["reliability_charts"] = [
@@ -309,55 +240,46 @@ def weight_tables(found: Findings) -> dict[str, Any]:
     return context
 
 
-def _weight_error_table(table: Any, protocol: str, caption: str = "") -> Table:
+def error_table(weights: WeightEvaluation, protocol: str) -> Table:
     """Return the errors of all predictors, baselines last."""
-    cells = table.cells(protocol)
-    caption = caption or PROTOCOLS[protocol][:1].upper() + PROTOCOLS[protocol][1:]
-    row = table.rows[table.baselines[0]]
-    if (part := row[protocol].at_threshold) is not None and table.threshold is not None:
-        total = row["positives"].errors.n if "positives" in row else part.n
-        caption += f"; {part.strong:,} of {total:,} triples are strong (weight above {table.threshold:g})"
+    cells = weights.cells(protocol)
+    caption = PROTOCOLS[protocol][:1].upper() + PROTOCOLS[protocol][1:]
+    baseline = weights.rows[weights.baselines[0]]
+    if (part := baseline[protocol].at_threshold) is not None:
+        total = baseline["positives"].errors.n
+        caption += f"; {part.strong:,} of {total:,} triples are strong (weight above {weights.threshold:g})"
     headings = list(next(iter(cells.values())))
     rows = [[name, *(values.get(one, "–") for one in headings)] for name, values in cells.items()]
     return Table(["", *headings], rows, caption)
 
 
 def link_tables(found: Findings) -> dict[str, Any]:
-    """Return the tables of the sections on relations, predicted links and the entity map."""
-    weighted, rows = found.run.graph.weighted, found.relations
-    kept = {
-        title: key for title, key in RELATION_COLUMNS.items() if any(math.isfinite(getattr(row, key)) for row in rows)
-    }
-    headings = ["relation", "train", "test", *(["mean weight", "weights"] if weighted else []), *kept]
-    cells = [
-        [
-            row.name, f"{row.train:,}", f"{row.test:,}",
-            *([f"{row.weight_mean:.3g}", charts.sparkline(row.histogram)] if weighted else []),
-            *((format_optional if "mae" in key else format_number)(getattr(row, key)) for key in kept.values()),
-        ]
-        for row in rows
-    ]  # fmt: skip
+    """Return the tables of the sections on relations and predicted links."""
+    rows = [{**row, "histogram": charts.sparkline(row["histogram"])} for row in found.relations]
+    cells = [[format_value(row.get(key)) for key in RELATION_COLUMNS.values()] for row in rows]
+    left_out = set() if found.run.graph.weighted else {"mean weight", "weights"}
+    shown = [
+        place
+        for place, title in enumerate(RELATION_COLUMNS)
+        if title not in left_out and any(line[place] != "–" for line in cells)
+    ]
+    headings = ["relation", *(list(RELATION_COLUMNS)[place] for place in shown)]
+    cells = [[row["name"], *(line[place] for place in shown)] for row, line in zip(rows, cells, strict=True)]
     tables = [
         Table(headings, part, caption, sortable=len(part) > 1)
         for part, caption in ((cells[:SHOWN_RELATIONS], "Relations"), (cells[SHOWN_RELATIONS:], "Other relations"))
     ]
-    columns = {"probability": "probability", "weight": "weight_mean", "low": "weight_low", "high": "weight_high"}
-    columns = {name: key for name, key in columns.items() if any(getattr(one, key) is not None for one in found.links)}
+    kept = [name for name, key in LINK_NUMBERS.items() if any(getattr(one, key) is not None for one in found.links)]
     links = [
-        [one.head, one.relation, one.tail, f"{one.score:.3f}",
-         *(format_optional(getattr(one, key)) for key in columns.values())]
+        [one.head, one.relation, one.tail, *(format_number(getattr(one, LINK_NUMBERS[name])) for name in kept)]
         for one in found.links
-    ]  # fmt: skip
+    ]
     return {
-        "relation_tables": tables, "min_test_triples": MIN_TEST_TRIPLES, "links_per_head": LINKS_PER_HEAD,
-        "link_table": Table(["head", "relation", "tail", "score", *columns], links, "New links", text_columns=3),
-        "map_size": (WIDTH, HEIGHT), "projections": PROJECTIONS,
-    }  # fmt: skip
-
-
-def format_optional(value: float | None) -> str:
-    """Return three digits of a number, or a dash for None and NaN."""
-    return "–" if value is None or not math.isfinite(value) else f"{value:.3g}"
+        "relation_tables": tables,
+        "min_test_triples": MIN_TEST_TRIPLES,
+        "links_per_head": LINKS_PER_HEAD,
+        "link_table": Table(["head", "relation", "tail", *kept], links, "New links", text_columns=3),
+    }
 
 
 # ---- reproduction ----------------------------------------------------------------------------------------------------
@@ -385,36 +307,24 @@ def train_command(run: Run) -> str:
     words = ["focuse", "train", run.graph.source or "GRAPH"]
     parts = {"valid": splits.valid, "test": splits.test}
     given = {name: len(part) > 0 and part.source != run.graph.source for name, part in parts.items()}
-    for name, part in parts.items():
-        words += [f"--{name}", part.source or "GRAPH"] if given[name] else []
     total = len(run.graph) + sum(len(part) for name, part in parts.items() if not given[name])
-    repeats = int(np.unique(run.graph.keys, return_counts=True)[1].max())
     for name, part in parts.items():
-        if not given[name] and not given["valid"]:  # given validation triples leave nothing to hold out
-            fraction = None if name == "test" and given["test"] else held_out_fraction(len(part), total, repeats)
-            words += [f"--{name}-fraction", fraction] if fraction is not None else []
-    if splits.known_negatives is not None and "known-negative" not in (
-        settings.negative_weights,
-        settings.zero_weights,
-    ):
+        if given[name]:
+            words += [f"--{name}", part.source or "GRAPH"]
+        elif not given["valid"]:  # given validation triples leave nothing to hold out
+            words += [f"--{name}-fraction", held_out_fraction(len(part), total)]
+    drawn_from_weights = "known-negative" in (settings.negative_weights, settings.zero_weights)
+    if splits.known_negatives is not None and not drawn_from_weights:
         words += ["--known-negatives", splits.known_negatives.source or "FILE"]
     words += ["--node-attributes", splits.attributes.source] if splits.attributes is not None else []
     return shlex.join([*words, "--config", SETTINGS_FILE, "--out", "again"])
 
 
-def held_out_fraction(size: int, total: int, repeats: int) -> str | None:
-    """Return the shortest fraction that holds out `size` of `total` rows, or None for the default.
+def held_out_fraction(size: int, total: int) -> str:
+    """Return the shortest fraction that holds out `size` of `total` rows.
 
-    A split ends before a repeated triple that does not fit, so that up to `repeats` − 1 rows may be missing.
-
-    >>> held_out_fraction(30, 300, 1), held_out_fraction(60, 300, 1), held_out_fraction(0, 300, 1)
-    (None, '0.2', '0')
+    >>> held_out_fraction(60, 300), held_out_fraction(0, 300)
+    ('0.2', '0')
     """
-    if 0 <= min(int(DEFAULT_FRACTION * total), MAX_HELD_OUT) - size < repeats:
-        return None
-    for digits in range(1, 16):
-        for fraction in (size / total, (size + 0.5) / total if size else 0.0):
-            text = f"{fraction:.{digits}f}".rstrip("0").rstrip(".")
-            if int(float(text) * total) == size:
-                return text
-    return f"{(size + 0.5) / total!r}"
+    texts = (f"{(size + 0.5) / total:.{digits}g}" for digits in range(1, 18))
+    return next(text for text in texts if int(float(text) * total) == size) if size else "0"

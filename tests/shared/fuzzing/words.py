@@ -122,7 +122,7 @@ def words(folder: Path) -> tuple[Call, list[bytes]]:
 def spaces(folder: Path) -> tuple[Call, list[bytes]]:
     """The search space of the command line."""
     from focuse.data.readers import read
-    from focuse.tuning.space import make_space, parse_search
+    from focuse.tuning import make_space, parse_search
 
     graph = read([("a", "r", "b", 0.5), ("b", "r", "c", 1.0)])
 

@@ -6,7 +6,7 @@ import pytest
 
 from focuse.config import Config
 from focuse.errors import FocuseError
-from focuse.tuning.space import make_space, parse_fix, parse_search
+from focuse.tuning import make_space, parse_fix, parse_search
 
 
 @pytest.mark.parametrize("fix", [{}, {"weight_mode": "focuse"}, {"weight_mode": "none"}, {"model": "ukge-rect"}])

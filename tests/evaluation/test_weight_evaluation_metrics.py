@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from focuse.errors import FocuseError
 from focuse.evaluation.metrics import spearman
-from focuse.evaluation.weight_evaluation import IntervalTable, ProbabilityTable
-from focuse.evaluation.weight_metrics import (
+from focuse.evaluation.weight_evaluation import (
     THRESHOLDS,
+    IntervalTable,
+    ProbabilityTable,
     classify,
     classify_at,
     classify_fitted,
@@ -188,17 +189,6 @@ def test_a_fit_on_one_class_predicts_that_class() -> None:
     assert classify_fitted(np.empty(0), np.empty(0), 0.85, others, np.array([0.1, 0.9])).n == 0
     with pytest.raises(FocuseError, match="no validation triples"):
         classify_fitted(predicted, truth, 0.85, np.empty(0), np.empty(0))
-
-
-@pytest.mark.parametrize("figure", [errors, spearman, reliability])
-def test_arrays_of_different_shapes_are_errors(figure) -> None:
-    for predicted, truth in (
-        (np.ones(3), np.ones(2)),
-        (np.ones((2, 1)), np.ones(2)),
-        (np.ones((2, 1)), np.ones((2, 1))),
-    ):
-        with pytest.raises(FocuseError, match="must have one shape"):
-            figure(predicted, truth)
 
 
 # ---- Coverage and width by hand ----

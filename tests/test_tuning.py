@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import focuse
+from focuse import tuning
 from focuse.data.splits import split
 from focuse.errors import FocuseError, Stopped
-from focuse.tuning import search, tune
+from focuse.tuning import tune
 
 FIX = {
     "epochs": 3,
@@ -56,7 +57,7 @@ def stop_before(monkeypatch, *places):
             signal.raise_signal(signal.SIGINT)
         return focuse.train(*arguments, **options)
 
-    monkeypatch.setattr(search, "train", train)
+    monkeypatch.setattr(tuning, "train", train)
     return seen
 
 
@@ -173,7 +174,7 @@ def test_unexpected_error_is_raised_and_its_trial_is_repeated(go, monkeypatch):
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(search, "train", fail)
+        patch.setattr(tuning, "train", fail)
         with pytest.raises(ZeroDivisionError):
             go(trials=3)
     assert len(go(trials=3)) == 3
@@ -189,7 +190,7 @@ def run_and_die(graph, out):
             os.kill(os.getpid(), signal.SIGKILL)
         return focuse.train(*arguments, **options)
 
-    search.train, search.HEARTBEAT_SECONDS, search.GRACE_SECONDS = train, 1, 2
+    tuning.train, tuning.HEARTBEAT_SECONDS, tuning.GRACE_SECONDS = train, 1, 2
     tune(graph, out, search={"lr": [0.01, 0.05, 0.2]}, fix=FIX | {"dim": 4}, sampler="grid", progress=False)
 
 
@@ -202,8 +203,8 @@ def test_trial_of_a_killed_process_is_repeated(small, tmp_path, monkeypatch):
     process.start()
     process.join(120)
     assert process.exitcode == -signal.SIGKILL
-    monkeypatch.setattr(search, "HEARTBEAT_SECONDS", 1)
-    monkeypatch.setattr(search, "GRACE_SECONDS", 2)
+    monkeypatch.setattr(tuning, "HEARTBEAT_SECONDS", 1)
+    monkeypatch.setattr(tuning, "GRACE_SECONDS", 2)
     options = {"search": {"lr": [0.01, 0.05, 0.2]}, "fix": FIX | {"dim": 4}, "sampler": "grid", "progress": False}
     result = tune(tmp_path / "graph.tsv", tmp_path / "s", **options)
     assert sorted(result["lr"]) == [0.01, 0.05, 0.2]
