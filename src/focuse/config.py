@@ -84,7 +84,7 @@ class Setting:
     def coerce(self, value: Any) -> Any:
         """Return `value` as a built-in type; NumPy numbers, paths and mappings of columns are accepted."""
         accepted, convert, words = SETTING_TYPES[self.type]
-        if self.name in ("column_importance", "column_beta_decay_epochs"):
+        if self.name == "column_importance":
             value = to_option_string(value)
         if isinstance(value, PathLike) or (self.name == "checkpoint_every" and isinstance(value, int)):
             value = str(value)
@@ -264,8 +264,6 @@ class Config:
 
     column_importance: str | None = setting(None, "Advanced", auto="learned from the graph",
         help="Importance of several weight columns, like confidence=2,recency=1.")
-    column_beta_decay_epochs: str | None = setting(None, "Advanced", requires=DECAYING_BETA, auto="beta_decay_epochs",
-        help="beta_decay_epochs of single weight columns, like confidence=20,recency=50.")
     attribute_loss_weight: float | None = setting(None, "Advanced", minimum=0, below=1, models="attribute loss",
         auto="that of the model", help="Weight of the loss of node attributes.")
     rule_loss_weight: float = setting(0.2, "Advanced", minimum=0, models="confidence",
@@ -381,10 +379,6 @@ class Config:
         self._check_loss(model)
         self._check_regularizer()
         parse_named_numbers(self.column_importance or "", "column_importance")
-        decays = parse_named_numbers(self.column_beta_decay_epochs or "", "column_beta_decay_epochs")
-        for name, epochs in decays.items():
-            if epochs != int(epochs):
-                raise FocuseError(f"column_beta_decay_epochs {name}={epochs:g}: give a whole number of epochs")
         checkpoint_interval(self.checkpoint_every)
         if self.memory_limit is not None:
             parse_memory(self.memory_limit)
@@ -550,7 +544,6 @@ class TrainSettings(TypedDict, total=False):
     partitions: str | None
     checkpoint_every: str | int
     column_importance: str | Mapping[str, float] | None
-    column_beta_decay_epochs: str | Mapping[str, int] | None
     attribute_loss_weight: float | None
     rule_loss_weight: float
     rule_batch_size: int

@@ -62,10 +62,6 @@ def same_rows(group: ProcessGroup) -> None:
                 assert torch.equal(getattr(one, name), getattr(other, name)), (given, name)
                 assert getattr(one, name).dtype == getattr(other, name).dtype
         assert torch.equal(shared.first(7).tail, held.first(7).tail)
-        # Changed by one process, it is changed for all.
-        plain = SharedEdges(rows, None, "cpu")
-        plain.set_weights(torch.linspace(0, 1, len(held)))
-        assert torch.equal(plain.first(len(held)).weight, torch.linspace(0, 1, len(held)))
 
 
 def same_facts() -> None:
@@ -78,7 +74,7 @@ def same_facts() -> None:
 
 
 def same_training(group: ProcessGroup) -> None:
-    """Weights that move with the epoch, corruptions by type, an order that is computed: as the reference does it."""
+    """Several weight columns, corruptions by type, an order that is computed: as the reference does it."""
     shuffling.MIN_COMPUTED_ROWS = 50
     two = [(*row, None if number % 5 == 0 else number / 300) for number, row in enumerate(edges())]
     cases: list[tuple[Any, dict[str, Any]]] = [
@@ -86,7 +82,6 @@ def same_training(group: ProcessGroup) -> None:
             two,
             {
                 "weight_mode": "focuse",
-                "column_beta_decay_epochs": {"w1": 1, "w2": 3},
                 "negative_sampling": "per-triple",
                 "num_negatives": 3,
             },

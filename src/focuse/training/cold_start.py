@@ -314,9 +314,6 @@ class DeferredTriples:
     def take(self, rows: Tensor) -> Batch:
         return self.first(len(self)).take(rows)
 
-    def set_weights(self, weight: Tensor) -> None:
-        raise NotImplementedError("the weights of deferred triples are fixed")
-
 
 class ColdStartPlacement(InMemoryPlacement):
     """A placement with the edges of new names, and with known edges ("anchors") that have new entities as negatives.
@@ -342,9 +339,8 @@ class ColdStartPlacement(InMemoryPlacement):
         self.is_new[len(new) : len(new) + len(anchors)] = False
         self.first_anchor = len(new)
         epoch = max(reached - 1, 0)
-        weight, merged = self.rows.weights_at(epoch)
-        self.beta = problem.beta(epoch) if merged is None else merged
-        batch = as_batch(self.rows.graph, weight.copy(), config.device)
+        self.beta = problem.beta(epoch)
+        batch = as_batch(self.rows.graph, self.rows.weight, config.device)
         batch = batch if problem.labels is None else replace(batch, weight=problem.labels(batch.weight))
         mean = config.reduction == "mean"
         self.problem = replace(

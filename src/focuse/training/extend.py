@@ -106,7 +106,7 @@ def _settings(origin: BaseRun, epochs: int, frozen: bool) -> Config:
     """Return the settings of the run with β fixed at its current value, so that its decay does not restart."""
     settings = replace(origin.settings, epochs=max(epochs, 1))
     layer = settings.make_focuse_layer()
-    if layer is None or settings.column_beta_decay_epochs is not None or settings.beta is not None or frozen:
+    if layer is None or settings.beta is not None or frozen:
         return settings
     return replace(settings, beta=layer.beta(max(origin.reached - 1, 0)))
 

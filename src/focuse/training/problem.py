@@ -3,14 +3,6 @@
 Every training builds one `TrainingProblem`: in memory, with partitions on disk, with several processes, for new
 entities only (`training.cold_start`), and for explanations, which need the gradient of the loss. The problem does not
 determine how or where it is solved.
-
-If several weight columns have their own decay λ, the weights change with the epoch. With importances π, weights w and
-the paper's βᶜ of each column,
-
-    α⁻ = Σ πᶜ (βᶜ + wᶜ (1 − βᶜ)) = β + w (1 − β)    with  β = Σ πᶜ βᶜ,  w = Σ πᶜ (1 − βᶜ) wᶜ / (1 − β)
-
-and the same for α⁺ with 1 − w. So the FocusE layer needs only one weight per edge and one β per epoch. An edge that
-lacks some of the columns gets the mean of the columns that it has, weighted by πᶜ (1 − βᶜ).
 """
 
 from __future__ import annotations
@@ -27,7 +19,7 @@ import numpy.typing as npt
 import torch
 
 from focuse.config import SQUARED_ERROR, Config
-from focuse.data.graph import Graph, Mask, Weights, combine_columns, concatenate
+from focuse.data.graph import Graph, Weights, concatenate
 from focuse.data.splits import Splits, split_validation
 from focuse.data.triple_index import TripleIndex, build_triple_index, id_tensors, relevant_triple_index
 from focuse.data.weights import Normalizer
@@ -56,7 +48,6 @@ from focuse.objective.negatives import (
     make_negative_distribution,
 )
 from focuse.objective.randomness import StreamKey, draw_integers, generator
-from focuse.option_strings import parse_named_numbers
 from focuse.random_streams import RandomStream
 from focuse.system import chunks
 from focuse.training.preparation import make_context
@@ -92,31 +83,6 @@ Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
-class ColumnDecays:
-    """The weight columns of the training edges and their importances, if each column has its own decay of β.
-
-    `unit_weights` [n, C] are in [0, 1], `present` [n, C] is True where an edge has a column, `importance` is [C],
-    and `layers` has one FocusE layer per column.
-    """
-
-    unit_weights: Weights
-    present: Mask
-    importance: Weights
-    layers: tuple[FocusELayer, ...]
-
-    def at(self, epoch: int) -> tuple[Weights, float]:
-        """Return the merged weights [n] of an epoch, counted from 0, and its β."""
-        betas = np.array([layer.beta(epoch) for layer in self.layers])
-        beta = float(self.importance @ betas)
-        counts = self.importance * (1 - betas)
-        weight = combine_columns(self.unit_weights, self.present, counts)
-        # If no column of an edge counts yet (β = 1), its weight has no effect; the importances alone merge its columns.
-        early = ~(self.present & (counts > 0)).any(axis=1)
-        weight[early] = combine_columns(self.unit_weights[early], self.present[early], self.importance)
-        return weight, beta
-
-
-@dataclass(frozen=True, eq=False)
 class TrainingTriples:
     """The edges of train, followed by the known negatives, whose weight is `known_negative_weight`."""
 
@@ -125,15 +91,12 @@ class TrainingTriples:
     normalizer: Normalizer
     known_negative_weight: float
     seed: int
-    decays: ColumnDecays | None = None
 
     @classmethod
     def from_splits(cls, settings: Config, splits: Splits, normalizer: Normalizer) -> TrainingTriples:
         """Return the training triples of the splits, by resolved settings."""
         mark = KNOWN_NEGATIVE_WEIGHT if model_class(settings.model).confidence_head is None else 0.0
-        return cls(
-            splits.train, splits.known_negatives, normalizer, mark, settings.seed, _column_decays(settings, splits)
-        )
+        return cls(splits.train, splits.known_negatives, normalizer, mark, settings.seed)
 
     def __len__(self) -> int:
         return len(self.facts) + len(self.evidence)
@@ -172,20 +135,6 @@ class TrainingTriples:
                     weight = self.normalizer.transform(graph.weight[piece], graph.relation[piece])
                 some[:, 3] = weight.astype(np.float32).view(np.int32)
 
-    @property
-    def weights_change(self) -> bool:
-        """Whether the weights change from epoch to epoch."""
-        return self.decays is not None
-
-    def weights_at(self, epoch: int) -> tuple[Floats, float | None]:
-        """The weights [n] in an epoch counted from 0, and β; None where the FocusE layer decides."""
-        if self.decays is None:
-            return self.weight, None
-        facts, beta = self.decays.at(epoch)
-        weight = np.full(len(self), self.known_negative_weight, np.float32)
-        weight[: len(facts)] = facts
-        return weight, beta
-
     def rows_in_epoch(self, epoch: int) -> npt.NDArray[np.int64] | None:
         """Return the rows, int64, that are trained in an epoch; None stands for all rows.
 
@@ -197,24 +146,6 @@ class TrainingTriples:
         facts = len(self.facts)
         chance = np.random.default_rng([self.seed, epoch, RandomStream.KNOWN_NEGATIVES]).random(len(self.evidence))
         return np.concatenate([np.arange(facts), facts + np.flatnonzero(chance < self.evidence)])
-
-
-def _column_decays(settings: Config, splits: Splits) -> ColumnDecays | None:
-    """Return the weight columns with their own decays of β, or None if all columns share one β."""
-    merger = splits.merger
-    if (
-        merger is None
-        or settings.column_beta_decay_epochs is None
-        or settings.weight_mode != "focuse"
-        or settings.beta is not None
-    ):
-        return None
-    own = parse_named_numbers(settings.column_beta_decay_epochs, "column_beta_decay_epochs")
-    layers = tuple(
-        FocusELayer(beta_decay_epochs=int(own.get(name, settings.beta_decay_epochs or 0)), beta_min=settings.beta_min)
-        for name in merger.names
-    )
-    return ColumnDecays(*merger.unit_weights(splits.train), merger.importance, layers)
 
 
 def make_labels(settings: Config, splits: Splits) -> SoftLabels | None:
@@ -331,9 +262,6 @@ class TripleStore(Protocol):
 
     def first(self, count: int) -> Batch:
         """Return the first `count` triples."""
-
-    def set_weights(self, weight: torch.Tensor) -> None:
-        """Replace all weights [n] in place."""
 
 
 class TripleSource(Protocol):

@@ -139,14 +139,6 @@ class SharedEdges(PackedEdges):
         """Return the first `count` triples in memory."""
         return self.take(torch.arange(count))
 
-    def set_weights(self, weight: Tensor) -> None:
-        """Replace the weights, float [n], for all processes; all must make this call."""
-        group = current_group()
-        group.barrier()
-        if group.is_local_main:
-            self.edges[:, 3] = weight.view(torch.int32)
-        group.barrier()
-
 
 class SharedTripleIndex(TripleIndex):
     """An index of known triples as sorted keys in a file that the processes of a machine share, 8 bytes each."""

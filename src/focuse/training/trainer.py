@@ -63,7 +63,7 @@ class Placement(Protocol):
         """Prepare everything for the first step."""
 
     def start_epoch(self, epoch: int) -> float:
-        """Set the weights of an epoch, counted from 0, and return its β."""
+        """Prepare an epoch, counted from 0, and return its β."""
 
     def epoch_size(self, epoch: int) -> tuple[int, int]:
         """Return the numbers of batches and of triples in an epoch."""
@@ -114,12 +114,7 @@ class InMemoryPlacement:
         """Do nothing, because everything is in memory already."""
 
     def start_epoch(self, epoch: int) -> float:
-        beta, triples = self.problem.beta(epoch), self.problem.triples
-        if triples.weights_change:
-            weight, merged = triples.weights_at(epoch)
-            self.triples.set_weights(torch.from_numpy(weight))
-            beta = beta if merged is None else merged
-        return beta
+        return self.problem.beta(epoch)
 
     def epoch_size(self, epoch: int) -> tuple[int, int]:
         order = self._order(epoch)
