@@ -31,7 +31,7 @@ from focuse.inference.explain import cosine_similarities
 from focuse.inference.influence import Influence
 from focuse.inference.local_loss import TrainedObjective
 from focuse.objective.randomness import EpochOrder
-from focuse.training.callbacks import SilentReporter
+from focuse.training.callbacks import Reporter
 from focuse.training.problem import TrainingProblem
 from focuse.training.trainer import InMemoryPlacement, Trainer, build_engine
 
@@ -77,8 +77,8 @@ class Without(InMemoryPlacement):
 def trained(run: focuse.Run, seed: int, gone: Ids = ()) -> TableScorer:
     """The run's training again, from another seed and without some rows."""
     problem = TrainingProblem.build(replace(run.settings, seed=seed), run.splits, run.normalizer)
-    engine = build_engine(problem, None, SilentReporter())
-    trainer = Trainer(problem, engine, Without(problem, engine, gone), SilentReporter())
+    engine = build_engine(problem, None, Reporter())
+    trainer = Trainer(problem, engine, Without(problem, engine, gone), Reporter())
     return TableScorer(problem.model, trainer.run().final())
 
 

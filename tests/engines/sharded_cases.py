@@ -19,7 +19,7 @@ from focuse.engines.process_group import ProcessGroup
 from focuse.engines.scorer import TableScorer
 from focuse.engines.sharded import EmbeddingExchange
 from focuse.evaluation.ranking import rank_graph, rank_sampled
-from focuse.training.callbacks import SilentReporter
+from focuse.training.callbacks import Reporter
 from focuse.training.preparation import fit_training_normalizer, with_node_attributes
 from focuse.training.problem import build_model
 from focuse.training.trainer import Trainer, make_trainer
@@ -72,7 +72,7 @@ def graph() -> Splits:
     ]
     splits = split(read(edges), 0.1, 0.1, 0)
     numbers = [(name, "size", float(random.normal())) for name in list(splits.train.entities.column.to_pylist())[::2]]
-    return with_node_attributes(splits, numbers, SilentReporter())
+    return with_node_attributes(splits, numbers, Reporter())
 
 
 def trained(splits: Splits, case: dict[str, Any], engine: str) -> Trainer:
@@ -91,7 +91,7 @@ def trained(splits: Splits, case: dict[str, Any], engine: str) -> Trainer:
     )
     inferred = splits.valid if settings.loss == "squared-error" else None
     trainer = make_trainer(
-        settings, replace(splits, inferred=inferred), fit_training_normalizer(settings, splits), SilentReporter()
+        settings, replace(splits, inferred=inferred), fit_training_normalizer(settings, splits), Reporter()
     )
     trainer.run()
     return trainer

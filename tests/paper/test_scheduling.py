@@ -19,7 +19,7 @@ from focuse.errors import FocuseError
 from focuse.paper.grid import Cell, select_cells
 from focuse.paper.scheduling import CellTrainer, reproduce
 from focuse.storage.atomic import ProcessLock
-from focuse.training.callbacks import SilentReporter
+from focuse.training.callbacks import Reporter
 
 SMALL = "dim=4 epochs=3 num_negatives=8 batch_size=64"
 ENDLESS = "dim=4 epochs=1000000 patience=1000000 num_negatives=8 batch_size=64"
@@ -72,7 +72,7 @@ def test_finished_cells_are_not_trained_again(tmp_path) -> None:
     assert len(run(cells("ppi5k"), tmp_path, load=load).results) == 2
     assert loaded == []  # nothing to train: the data is not even loaded
     (trained,) = cells("ppi5k", kinds=["plain"])
-    again = CellTrainer(tmp_path, "cpu", load=load_small).train(trained, SilentReporter())
+    again = CellTrainer(tmp_path, "cpu", load=load_small).train(trained, Reporter())
     assert again is not None
     assert again.info == first.results[name].info
 

@@ -20,7 +20,7 @@ from focuse.errors import FocuseError
 from focuse.objective import randomness as shuffling
 from focuse.training import problem as columns
 from focuse.training import shared_memory as sharing
-from focuse.training.callbacks import SilentReporter
+from focuse.training.callbacks import Reporter
 from focuse.training.preparation import fit_training_normalizer, make_splits
 from focuse.training.problem import TrainingTriples, TriplesInMemory, make_labels
 from focuse.training.shared_memory import (
@@ -37,7 +37,7 @@ FOLDER = Path(os.environ.get("FOCUSE_CACHE", "")) / "scratch"  # named by the te
 
 def prepared(rows: list[Any], false: Any = None, **given: Any) -> tuple[Config, Splits, TrainingTriples]:
     chosen = Config.from_kwargs(dim=4, epochs=2, batch_size=40, engine="sharded", **given)
-    splits = make_splits(read(rows), None, None, 0.1, 0.1, chosen, SilentReporter(), false)
+    splits = make_splits(read(rows), None, None, 0.1, 0.1, chosen, Reporter(), false)
     settings = chosen.resolve(splits.train, "cpu")
     return settings, splits, TrainingTriples.from_splits(settings, splits, fit_training_normalizer(settings, splits))
 
@@ -101,7 +101,7 @@ def same_training(group: ProcessGroup) -> None:
         losses = []
         for engine in ("sharded", "torch"):
             trainer = make_trainer(
-                replace(settings, engine=engine), splits, fit_training_normalizer(settings, splits), SilentReporter()
+                replace(settings, engine=engine), splits, fit_training_normalizer(settings, splits), Reporter()
             )
             trainer.run()
             losses.append([row["loss"] for row in trainer.history])

@@ -13,13 +13,13 @@ from safetensors.torch import load_file
 
 import focuse
 from focuse.errors import FocuseError
-from focuse.training.callbacks import SilentReporter
+from focuse.training.callbacks import Reporter
 
 ASKED: dict[str, Any] = {"dim": 8, "epochs": 4, "label_exponent": 1.0, "progress": False}
 NEW = [("n1", "r0", "e1", 0.9), ("n1", "r1", "e2", 0.4), ("e3", "r2", "n2", 0.7), ("n2", "r0", "n1", 0.5)]
 
 
-class Told(SilentReporter):
+class Told(Reporter):
     """Keeps the notes."""
 
     def __init__(self) -> None:

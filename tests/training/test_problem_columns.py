@@ -18,7 +18,7 @@ from focuse.data.weights import fit_normalizer
 from focuse.errors import FocuseError
 from focuse.objective.randomness import generator
 from focuse.random_streams import RandomStream
-from focuse.training.callbacks import SilentReporter
+from focuse.training.callbacks import Reporter
 from focuse.training.preparation import fit_training_normalizer, make_splits
 from focuse.training.problem import KNOWN_NEGATIVE_WEIGHT, TrainingTriples
 from focuse.training.trainer import make_trainer
@@ -26,7 +26,7 @@ from focuse.training.trainer import make_trainer
 
 def prepared(graph: Any, false: Any = None, **given: Any) -> tuple[Config, Splits, TrainingTriples]:
     chosen = Config.from_kwargs(**given)
-    splits = make_splits(read(graph), None, None, 0.1, 0.1, chosen, SilentReporter(), false)
+    splits = make_splits(read(graph), None, None, 0.1, 0.1, chosen, Reporter(), false)
     settings = chosen.resolve(splits.train, "cpu")
     return settings, splits, TrainingTriples.from_splits(settings, splits, fit_training_normalizer(settings, splits))
 
@@ -40,7 +40,7 @@ def test_one_weight_column_without_known_negatives_gives_normalized_weights(smal
         assert rows.weight.tobytes() == expected.tobytes()
         assert rows.rows_in_epoch(3) is None
         assert (splits.known_negatives, splits.merger) == (None, None)
-        trainer = make_trainer(settings, splits, fit_training_normalizer(settings, splits), SilentReporter())
+        trainer = make_trainer(settings, splits, fit_training_normalizer(settings, splits), Reporter())
         shuffled = torch.randperm(len(train), generator=generator(0, 3, RandomStream.SHUFFLE))
         assert torch.equal(torch.cat(list(trainer.placement._order(3).batches)), shuffled)
 
@@ -59,7 +59,7 @@ def test_known_negatives_follow_the_positives_with_negative_weights(signed: Any)
     assert len(rows.graph) == len(rows.weight) == facts + 82
     assert (rows.weight[:facts] >= 0).all()
     assert (rows.weight[facts:] == KNOWN_NEGATIVE_WEIGHT).all()
-    trainer = make_trainer(settings, splits, fit_training_normalizer(settings, splits), SilentReporter())
+    trainer = make_trainer(settings, splits, fit_training_normalizer(settings, splits), Reporter())
     assert (
         trainer.problem.triple_store.weight.tolist() == [1.0] * facts + [KNOWN_NEGATIVE_WEIGHT] * 82
     )  # a plain model's labels
@@ -93,7 +93,7 @@ def test_epoch_order_contains_exactly_the_sampled_rows(signed: Any) -> None:
     strong = replace(rows, false=replace(splits.known_negatives, weight=np.ones(len(rows.evidence))))  # type: ignore[type-var]
     assert strong.rows_in_epoch(0) is None
     weak = replace(splits, known_negatives=replace(splits.known_negatives, weight=np.full(len(rows.evidence), 0.4)))  # type: ignore[type-var]
-    trainer = make_trainer(settings, weak, fit_training_normalizer(settings, splits), SilentReporter())
+    trainer = make_trainer(settings, weak, fit_training_normalizer(settings, splits), Reporter())
     for epoch in range(3):
         expected = trainer.problem.triples.rows_in_epoch(epoch)
         assert expected is not None

@@ -36,7 +36,7 @@ from focuse.paper.results import RankedTest, Result, data_file, evaluate_weights
 from focuse.storage.atomic import ProcessLock
 from focuse.storage.run_folder import RunFolder
 from focuse.system import interruptible
-from focuse.training.callbacks import LineReporter, Reporter, SilentReporter, make_reporter
+from focuse.training.callbacks import LineReporter, Reporter, make_reporter
 from focuse.training.validation import best_epoch_row
 
 Note = Callable[[str], None]
@@ -241,7 +241,7 @@ class CellTrainer:
         return result
 
 
-class EpochReporter(SilentReporter):
+class EpochReporter(Reporter):
     """Shows the epochs of a training without its notes, which are the same for all cells of a data set."""
 
     def __init__(self, shown: Reporter) -> None:
@@ -365,7 +365,7 @@ def _train_in_worker(trainer: CellTrainer, cell: Cell, label: str, progress: boo
     lines = LineReporter(lambda text: print(f"{label}: {text}", file=sys.stderr, flush=True))
     _is_training.set()
     try:
-        return trainer.train(cell, lines if progress else SilentReporter())
+        return trainer.train(cell, lines if progress else Reporter())
     except KeyboardInterrupt:
         raise Stopped("stopped before the first checkpoint") from None
     except FocuseError:
