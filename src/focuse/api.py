@@ -49,8 +49,14 @@ from focuse.training.callbacks import (
     make_callbacks,
     make_reporter,
 )
-from focuse.training.extend import BaseRun, Extension, build_extension, read_extended, write_extended
-from focuse.training.graph_update import RequestedChange
+from focuse.training.extend import (
+    BaseRun,
+    Extension,
+    RequestedChange,
+    build_extension,
+    read_extended,
+    write_extended,
+)
 from focuse.training.label_exponent import LabelExponentTrial, choose_label_exponent, read_trials, write_trials
 from focuse.training.preparation import (
     check_confidences,
@@ -883,12 +889,10 @@ def extend(
     edges: Any = None,
     *,
     out: str | Path | None = None,
-    frozen: bool = True,
+    train_known: bool = False,
     epochs: int | None = None,
     remove: Any = None,
     duplicates: str = "last",
-    valid_fraction: float = 0.0,
-    test_fraction: float = 0.0,
     node_attributes: Any = None,
     model: object = None,
     progress: bool | Reporter = True,
@@ -903,15 +907,13 @@ def extend(
         New edges, from any source that `focuse.read` accepts.
     out
         Folder of the new run.
-    frozen
-        If True, only the embeddings of new names are trained, for `epochs` epochs on their edges, and all others stay
-        bitwise equal. If False, all embeddings are trained for `epochs` more epochs.
+    train_known
+        If False, only the embeddings of new names are trained, for `epochs` epochs on their edges, and those of known
+        names stay bitwise equal. If True, all embeddings are then trained for `epochs` more epochs on all edges.
     remove
         Triples to remove.
     duplicates
         Weight of a new edge that repeats a training triple: 'last', 'max', 'mean' or 'keep'.
-    valid_fraction, test_fraction
-        Fractions of the new edges to hold out.
     node_attributes
         Node attributes of new entities.
     model
@@ -929,13 +931,13 @@ def extend(
     if out is not None:
         RunFolder.ensure_new(Path(out))
     base = run if isinstance(run, Run) else load(run, model=model)
-    if not frozen and base.settings.engine == "partitioned":
-        raise FocuseError("a run trained with partitions keeps its optimizer state on disk; use frozen=True (--freeze)")
+    if train_known and base.settings.engine == "partitioned":
+        raise FocuseError("a run trained with partitions keeps its optimizer state on disk; leave out train_known")
     reporter = make_reporter(progress)
-    change = RequestedChange(edges, remove, duplicates, valid_fraction, test_fraction, node_attributes)
+    change = RequestedChange(edges, remove, duplicates, node_attributes)
     with explain_memory_errors():
-        grown = build_extension(_base_run(base), change, frozen, epochs, reporter)
-        return _finish_frozen_extension(base, grown, out) if frozen else _continue_training(base, grown, out, reporter)
+        grown = build_extension(_base_run(base), change, train_known, epochs, reporter)
+        return _continue_training(base, grown, out, reporter) if train_known else _finish_extension(base, grown, out)
 
 
 def _base_run(run: Run) -> BaseRun:
@@ -949,7 +951,7 @@ def _base_run(run: Run) -> BaseRun:
     return BaseRun(*parts, run.extended, name)
 
 
-def _finish_frozen_extension(base: Run, grown: Extension, out: str | Path | None) -> Run:
+def _finish_extension(base: Run, grown: Extension, out: str | Path | None) -> Run:
     """Return the extended run, whose new rows are already trained."""
     model = build_model(replace(grown.settings, device=str(base.scorer.device)), grown.splits)
     scorer, last = TableScorer(model, grown.checkpoint.tables, grown.settings.reciprocal), grown.checkpoint

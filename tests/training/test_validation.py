@@ -1,17 +1,23 @@
 """The metrics of early stopping, and the best tables."""
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 
 import focuse
+from focuse.config import Config
 from focuse.data.graph import Graph, from_columns
 from focuse.data.triple_index import TripleIndex, build_triple_index
+from focuse.data.weights import fit_normalizer
+from focuse.engines.base import ModelScorer
 from focuse.engines.scorer import make_scorer
 from focuse.models.registry import make_model
-from focuse.training.validation import BestTables, Validator, best_epoch_row, confidence_validator, rank_validator
+from focuse.training.callbacks import Reporter
+from focuse.training.trainer import Trainer, make_trainer
+from focuse.training.validation import Validator, best_epoch_row, confidence_validator, rank_validator
 
 
 def graph_of(weight: list[float] | np.ndarray) -> Graph:
@@ -117,30 +123,46 @@ def test_rank_validator_measures_filtered_mrr_with_ties_worst() -> None:
     assert judge(engine) == pytest.approx((1 / 2 + 1 / 2 + 1 + 1 / 5) / 4)
 
 
-def test_best_tables_are_copies_and_checks_are_counted() -> None:
-    table = torch.zeros(3, 2, requires_grad=True)
-    best = BestTables()
-    best.update(0.2, 5, {"entity": table})
-    with torch.no_grad():
-        table += 7
-    assert best.tables is not None
-    assert best.tables["entity"].tolist() == [[0.0, 0.0]] * 3
-    assert not best.tables["entity"].requires_grad
-    assert (best.value, best.epoch, best.checks_since) == (0.2, 5, 0)
-    for checks, mrr in enumerate([0.1, 0.2, math.nan], 1):  # equal is no better
-        best.update(mrr, 10 * checks, {"entity": table})
-        assert (best.value, best.epoch, best.checks_since) == (0.2, 5, checks)
-    assert best.tables["entity"].tolist() == [[0.0, 0.0]] * 3
-    best.update(0.3, 50, {"entity": table})
-    assert (best.value, best.epoch, best.checks_since) == (0.3, 50, 0)
-    assert best.tables["entity"].tolist() == [[7.0, 7.0]] * 3
+class Told:
+    """A validator that finds the given values, one per validation."""
+
+    metric, sign, description = "valid_mrr", 1, ""
+
+    def __init__(self, *values: float) -> None:
+        self.values = iter(values)
+
+    def __call__(self, scorer: ModelScorer) -> float:
+        return next(self.values)
 
 
-def test_the_first_validation_is_kept_even_at_0() -> None:
-    best = BestTables()
-    best.update(0.0, 1, {"entity": torch.ones(1)})
-    assert best.tables is not None
-    assert best.checks_since == 0
+def validated(small: Graph, *values: float) -> Iterator[Trainer]:
+    """Yield a trainer after each validation; every table is then filled with the number of the validation."""
+    splits = focuse.split(small, seed=3)
+    config = Config.from_kwargs(dim=2, label_exponent=1.0, eval_every=1, epochs=99).resolve(splits.train, "cpu")
+    trainer = make_trainer(config, splits, fit_normalizer("relation", splits.train), Reporter())
+    trainer.placement.validator = Told(*values)
+    for number in range(1, len(values) + 1):
+        trainer.progress.epoch = 10 * number
+        trainer.engine.tables["entity"].fill_(number)
+        trainer._validate({})
+        yield trainer
+
+
+def test_best_tables_are_copies_and_validations_since_then_are_counted(small: Graph) -> None:
+    values = [0.2, 0.1, 0.2, math.nan, 0.3]  # equal is no better
+    expected = [(0.2, 10, 0, 1), (0.2, 10, 1, 1), (0.2, 10, 2, 1), (0.2, 10, 3, 1), (0.3, 50, 0, 5)]
+    for trainer, (value, epoch, checks, kept) in zip(validated(small, *values), expected, strict=True):
+        at, best = trainer.progress, trainer.placement.best
+        assert (at.best_value, at.best_epoch, at.checks_since_best) == (value, epoch, checks)
+        assert best is not None
+        assert (best["entity"] == kept).all()
+        assert not best["entity"].requires_grad
+
+
+def test_the_first_validation_is_kept_even_at_0(small: Graph) -> None:
+    for trainer in validated(small, 0.0):
+        assert trainer.placement.best is not None
+        assert trainer.progress.checks_since_best == 0
 
 
 class TestConfidenceValidator:

@@ -126,17 +126,17 @@ def extend(
     run: Annotated[Path, typer.Argument(help="Folder that 'focuse train --out' made.")],
     edges: Annotated[Path | None, typer.Argument(metavar="NEW_EDGES", help="Edges to add.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write the new run to.")] = None,
-    freeze: Annotated[bool, typer.Option("--freeze/--warm", help="Only new rows learn, or all rows train on.")] = True,
+    train_known: Annotated[
+        bool, typer.Option("--train-known", help="Train the embeddings of known names too, on old and new edges.")
+    ] = False,
     epochs: Annotated[
         int | None,
-        typer.Option(help="Looks at new edges [default: 50], or --warm's epochs [default: a fifth]."),
+        typer.Option(help="Epochs on new edges [default: 50], or of --train-known [default: a fifth of the run's]."),
     ] = None,
     remove: Annotated[Path | None, typer.Option(help="Triples that are facts no longer.")] = None,
     duplicates: Annotated[
         str, typer.Option(help="What a triple of train weighs that comes again: last, max, mean or keep (both rows).")
     ] = "last",
-    valid_fraction: Annotated[float, typer.Option(help="Share of the new edges to hold out for validation.")] = 0.0,
-    test_fraction: Annotated[float, typer.Option(help="Share of the new edges to hold out for test.")] = 0.0,
     node_attributes: Annotated[
         Path | None, typer.Option(help="Numeric attributes of new entities: entity, attribute, value.")
     ] = None,
@@ -149,8 +149,8 @@ def extend(
 ) -> None:
     """Write a new run that knows more: entities and relations that training has never seen get rows from their edges.
 
-    With --freeze, the default, all old rows keep their bits and only new ones learn, in seconds. With --warm all rows
-    train on for a few epochs on old and new edges together. The old run stays as it is.
+    By default, only the embeddings of new names are trained, which takes seconds, and those of known names stay the
+    same. With --train-known, all are trained for a few more epochs on old and new edges. The old run stays as it is.
     """
     from focuse.api import extend as extend_run
     from focuse.storage.run_folder import RunFolder
@@ -163,8 +163,8 @@ def extend(
     given = None if edges is None else layout.read(edges)
     gone = None if remove is None else layout.read(remove)
     made = extend_run(
-        run, given, out=out, frozen=freeze, epochs=epochs, remove=gone, duplicates=duplicates,
-        valid_fraction=valid_fraction, test_fraction=test_fraction, node_attributes=node_attributes, progress=not quiet,
+        run, given, out=out, train_known=train_known, epochs=epochs, remove=gone, duplicates=duplicates,
+        node_attributes=node_attributes, progress=not quiet,
     )  # fmt: skip
     data = {"run": str(out), **made.extended[-1]}
     emit(data, _describe_extension(data), as_json)
@@ -173,9 +173,7 @@ def extend(
 def _describe_extension(data: dict[str, Any]) -> str:
     told = [f"{counted(data['added'], 'edges')} added"]
     told += [f"{data[name]:,} {name}" for name in ("updated", "removed") if data[name]]
-    told += [f"{data[name]:,} held out for {name}" for name in ("valid", "test") if data[name]]
     news = f"{counted(data['entities'], 'new entities')}, {counted(data['relations'], 'new relations')}"
-    rows = (
-        "old rows as they were" if data["frozen"] else f"all rows trained for {counted(data['epochs'], 'more epochs')}"
-    )
+    more = f"all embeddings trained for {counted(data['epochs'], 'more epochs')}"
+    rows = more if data["train_known"] else "embeddings of known names unchanged"
     return f"{data['run']}: {', '.join(told)}; {news}; {rows}"

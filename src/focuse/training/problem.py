@@ -8,7 +8,7 @@ determine how or where it is solved.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -57,6 +57,15 @@ from focuse.training.warm_start import started
 RANDOM_NUMBERS_PER_CHUNK = 1 << 24  # random numbers that are drawn at a time, 64 MB
 
 
+def normal_pieces(shape: tuple[int, int], random: torch.Generator) -> Iterator[tuple[int, torch.Tensor]]:
+    """Yield torch.randn(shape) in pieces of rows, bitwise equal, each with the number of its first row."""
+    count, width = shape
+    # torch draws 16 numbers at a time and redraws the last incomplete ones, so chunks of 16 rows give the same numbers.
+    size = max(16, RANDOM_NUMBERS_PER_CHUNK // max(width, 1) // 16 * 16)
+    for begin, end in pairwise([*range(0, max(count - 15, 1), size), count]):
+        yield begin, torch.randn((end - begin, width), generator=random)
+
+
 def normal_rows(shape: tuple[int, int], random: torch.Generator, rows: slice = slice(None)) -> torch.Tensor:
     """Return the given rows of torch.randn(shape), bitwise equal, without storing the other rows.
 
@@ -64,16 +73,9 @@ def normal_rows(shape: tuple[int, int], random: torch.Generator, rows: slice = s
     >>> bool((made == torch.randn(100, 3, generator=torch.Generator().manual_seed(1))[40:60]).all())
     True
     """
-    count, width = shape
-    start, stop, _ = rows.indices(count)
-    # torch draws 16 numbers at a time and redraws the last incomplete ones, so chunks of 16 rows give the same numbers.
-    size = max(16, RANDOM_NUMBERS_PER_CHUNK // max(width, 1) // 16 * 16)
-    cuts = [*range(0, max(count - 15, 1), size), count]
-    kept = []
-    for begin, end in pairwise(cuts):
-        piece = torch.randn((end - begin, width), generator=random)
-        kept.append(piece[max(start - begin, 0) : max(stop - begin, 0)].clone())
-    return torch.cat(kept)
+    start, stop, _ = rows.indices(shape[0])
+    pieces = normal_pieces(shape, random)
+    return torch.cat([piece[max(start - begin, 0) : max(stop - begin, 0)].clone() for begin, piece in pieces])
 
 
 KNOWN_NEGATIVE_WEIGHT = -1.0  # the weight that marks a known negative; positives have weights in [0, 1]
@@ -303,7 +305,6 @@ class TrainingProblem:
     negative_sampler: NegativeSampler
     objective: FocusedLoss | SoftLabelLoss | SquaredError | TwoHeadedSquaredError
     regularizer: Regularizer | None
-    scale: float | None = None  # factor of the loss of a batch; None means that the reduction of the config decides
 
     @classmethod
     def build(
@@ -363,8 +364,7 @@ class TrainingProblem:
 
     def step(self, positives: Batch, negatives: list[Negatives], beta: float | torch.Tensor, seed: StreamKey) -> Step:
         """Return a training step on a batch; the `seed` determines its auxiliary triples."""
-        by_reduction = 1.0 / len(positives) if self.config.reduction == "mean" else 1.0
-        scale = by_reduction if self.scale is None else self.scale
+        scale = 1.0 / len(positives) if self.config.reduction == "mean" else 1.0
         own = seed if isinstance(seed, int) else None
         return Step(positives, negatives, self.objective, beta, self.regularizer, scale, self._auxiliary(seed), own)
 

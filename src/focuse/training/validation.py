@@ -118,23 +118,6 @@ def rank_validator(valid: Graph, train: Graph, known: TripleIndex, threshold: fl
     return RankValidator(valid.select(rows), known, description)
 
 
-@dataclass
-class BestTables:
-    """The best tables so far, the epoch they are from, and the number of validations since then."""
-
-    value: float = float("-inf")
-    epoch: int = 0
-    checks_since: int = 0
-    tables: dict[str, torch.Tensor] | None = None
-
-    def update(self, value: float, epoch: int, tables: dict[str, torch.Tensor]) -> None:
-        """Compare one validation, where higher is better, and copy the tables if it is the best."""
-        self.checks_since += 1
-        if value > self.value:
-            self.value, self.epoch, self.checks_since = value, epoch, 0
-            self.tables = {name: table.detach().clone() for name, table in tables.items()}
-
-
 def best_epoch_row(history: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """Return the row of a history with the best validation, None if there was none."""
     for validator in (RankValidator, ConfidenceValidator):
