@@ -49,14 +49,7 @@ from focuse.training.callbacks import (
     make_callbacks,
     make_reporter,
 )
-from focuse.training.extend import (
-    BaseRun,
-    Extension,
-    RequestedChange,
-    build_extension,
-    read_extended,
-    write_extended,
-)
+from focuse.training.extend import Extension, RequestedChange, build_extension, read_extended, write_extended
 from focuse.training.label_exponent import LabelExponentTrial, choose_label_exponent, read_trials, write_trials
 from focuse.training.preparation import (
     check_confidences,
@@ -936,19 +929,8 @@ def extend(
     reporter = make_reporter(progress)
     change = RequestedChange(edges, remove, duplicates, node_attributes)
     with explain_memory_errors():
-        grown = build_extension(_base_run(base), change, train_known, epochs, reporter)
+        grown = build_extension(base, change, train_known, epochs, reporter)
         return _continue_training(base, grown, out, reporter) if train_known else _finish_extension(base, grown, out)
-
-
-def _base_run(run: Run) -> BaseRun:
-    """Return the parts of a run that an extension starts from."""
-    last = run.last if run.last is not None or run.folder is None else RunFolder.open(run.folder).load_checkpoint()
-    name = "a run in memory" if run.folder is None else str(run.folder)
-    settings = run.settings  # a run is always extended in memory, whatever engine trained it
-    if settings.engine in ("partitioned", "sharded"):
-        settings = replace(settings, engine="auto", partitions=None)
-    parts = settings, run.splits, run.normalizer, dict(run.scorer.tables), last, run.history
-    return BaseRun(*parts, run.extended, name)
 
 
 def _finish_extension(base: Run, grown: Extension, out: str | Path | None) -> Run:

@@ -18,7 +18,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from focuse.errors import FocuseError, did_you_mean, nearest
-from focuse.option_strings import choose, parse_named_numbers, parse_names, parse_partitions, to_option_string
+from focuse.option_strings import parse_named_numbers, parse_names, parse_partitions, to_option_string
 from focuse.storage.old_names import OLD_SETTING_NAMES, OLD_SETTING_VALUES
 from focuse.system import parse_memory
 
@@ -360,15 +360,13 @@ class Config:
 
     def check(self) -> None:
         """Raise FocuseError for the first invalid setting."""
-        from focuse.objective.focuse import NONLINEARITIES, make_nonlinearity
+        from focuse.objective.focuse import make_nonlinearity
 
         model = _model_class(self.model)
         for name, declared in SETTINGS.items():
             declared.check(getattr(self, name))
-        if ":" in self.nonlinearity:
+        if self.nonlinearity != "auto":
             make_nonlinearity(self.nonlinearity)
-        else:
-            choose("nonlinearity", self.nonlinearity, ["auto", *NONLINEARITIES])
         if self.negative_distribution == "type" and self.negative_sampling != "per-triple":
             raise FocuseError(
                 "negative_distribution 'type' requires negative_sampling 'per-triple' (--negative-sampling per-triple)"

@@ -22,7 +22,7 @@ from focuse.training import problem as columns
 from focuse.training import shared_memory as sharing
 from focuse.training.callbacks import Reporter
 from focuse.training.preparation import fit_training_normalizer, make_splits
-from focuse.training.problem import TrainingTriples, TriplesInMemory, make_labels
+from focuse.training.problem import TrainingTriples, TripleSource, make_labels
 from focuse.training.shared_memory import (
     SharedEdges,
     SharedTripleIndex,
@@ -52,7 +52,7 @@ def same_rows(group: ProcessGroup) -> None:
     false = [("e1", "r0", "e1", 1.0), ("e2", "r1", "e2", 1.0)]
     for given in ({"weight_scaling": "quantile", "label_exponent": 2.0}, {"weight_mode": "none"}):
         settings, splits, rows = prepared(edges(), false, **given)
-        held = TriplesInMemory().load(rows, make_labels(settings, splits), "cpu")
+        held = TripleSource().load(rows, make_labels(settings, splits), "cpu")
         shared = TriplesInSharedMemory().load(rows, make_labels(settings, splits), "cpu")
         assert isinstance(shared, SharedEdges)
         assert len(shared) == len(held) == len(splits.train) + 2

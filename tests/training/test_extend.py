@@ -201,8 +201,7 @@ class TestChangedTriples:
         assert made.extended[0]["removed"] == 3
         assert "the embeddings still reflect them (use --train-known to train them)" in notes
         assert "1 of 4 triples to remove are not in the run" in notes
-        retrained, notes = told(base, None, remove=gone, train_known=True, epochs=1)
-        assert "their influence on the embeddings fades" in notes
+        retrained, _ = told(base, None, remove=gone, train_known=True, epochs=1)
         assert len(retrained.graph) == len(base.graph) - 3
 
 

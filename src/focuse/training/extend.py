@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,10 @@ from torch import Tensor
 from focuse import __version__
 from focuse.config import Config
 from focuse.data.attributes import NodeAttributes, read_attributes
-from focuse.data.graph import Graph, Mask, Vocabulary, concatenate, find_sorted, isin_sorted
+from focuse.data.graph import Graph, Mask, Vocabulary, WeightColumns, concatenate, find_sorted
 from focuse.data.readers import read
 from focuse.data.splits import Splits
+from focuse.data.triple_index import contained_in
 from focuse.data.weights import Normalizer, with_more_relations
 from focuse.errors import FocuseError, counted
 from focuse.models.base import join_inverse_relations, split_inverse_relations
@@ -33,35 +34,13 @@ from focuse.training.callbacks import Reporter
 from focuse.training.cold_start import DEFAULT_EPOCHS, train_new_rows
 from focuse.training.preparation import check_node_attributes, positives_of
 
+if TYPE_CHECKING:
+    from focuse.api import Run
+
 FILE = "extended.json"
 EPOCHS_DIVISOR = 5  # by default, all rows are trained for the epochs of the run divided by this number
 
 Note = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class BaseRun:
-    """The run to extend: its settings, splits, normalizer, final tables, checkpoint and history."""
-
-    settings: Config
-    splits: Splits
-    normalizer: Normalizer
-    tables: Tables
-    checkpoint: Checkpoint | None
-    history: list[dict[str, Any]]
-    extended: list[dict[str, Any]]
-    name: str
-
-    @property
-    def epochs(self) -> int:
-        """Number of epochs for which all rows have been trained."""
-        return max((row["epoch"] for row in self.history), default=self.settings.epochs)
-
-    @property
-    def reached(self) -> int:
-        """The epoch of the tables: the best epoch if validation selected one, otherwise the last."""
-        best = 0 if self.checkpoint is None else self.checkpoint.progress.best_epoch
-        return best or self.epochs
 
 
 @dataclass(frozen=True)
@@ -108,7 +87,7 @@ class Extension:
 
 
 def build_extension(
-    origin: BaseRun, change: RequestedChange, train_known: bool, epochs: int | None, reporter: Reporter
+    run: Run, change: RequestedChange, train_known: bool, epochs: int | None, reporter: Reporter
 ) -> Extension:
     """Update the graph, train rows for the new names, and return the extended run.
 
@@ -117,41 +96,42 @@ def build_extension(
     least = 1 if train_known else 0
     if epochs is not None and (not isinstance(epochs, int) or epochs < least):
         raise FocuseError(f"epochs {epochs}: give a whole number of at least {least}")
-    update = update_graph(origin.settings, origin.splits, origin.normalizer, change, reporter.note)
-    _report_limits(update, train_known, reporter.note)
-    settings, done = origin.settings, origin.epochs
+    settings, last = run.settings, run.last
+    if settings.engine in ("partitioned", "sharded"):  # a run is always extended in memory
+        settings = replace(settings, engine="auto", partitions=None)
+    if last is None and run.folder is not None:
+        last = RunFolder.open(run.folder).load_checkpoint()
+    done = max((row["epoch"] for row in run.history), default=settings.epochs)
+    reached = (last.progress.best_epoch if last is not None else 0) or done  # the epoch of the run's tables
+    update = update_graph(settings, run.splits, run.normalizer, change, reporter.note)
+    if not train_known:
+        _report_limits(update, reporter.note)
     new_epochs = None if train_known else epochs
-    tables = train_new_rows(settings, update, origin.tables, new_epochs, origin.reached, reporter)
+    tables = train_new_rows(settings, update, dict(run.scorer.tables), new_epochs, reached, reporter)
     if train_known:
         # Early stopping may have ended an extension before the requested epochs, so these cannot simply be summed.
-        original = next((row.get("before", done) for row in origin.extended if row["train_known"]), done)
+        original = next((row.get("before", done) for row in run.extended if row["train_known"]), done)
         trained = math.ceil(max(original, 1) / EPOCHS_DIVISOR) if epochs is None else epochs
         settings = replace(settings, epochs=done + trained)
         layer = settings.make_focuse_layer()
         if layer is not None:  # β stays at its current value, so that its decay does not restart
-            settings = replace(settings, beta=layer.beta(max(origin.reached - 1, 0)))
+            settings = replace(settings, beta=layer.beta(max(reached - 1, 0)))
     else:
         trained = DEFAULT_EPOCHS if epochs is None else epochs
         settings = replace(settings, epochs=max(done, 1))
     record = {
-        "from": origin.name, "train_known": train_known, "epochs": trained, "before": done, **update.counts,
-        "focuse": __version__,
+        "from": "a run in memory" if run.folder is None else str(run.folder), "train_known": train_known,
+        "epochs": trained, "before": done, **update.counts, "focuse": __version__,
     }  # fmt: skip
-    stored = {} if origin.checkpoint is None else origin.checkpoint.optimizer
-    state = _extend_optimizer_state(stored, tables, settings.reciprocal)
+    state = {} if last is None else _extend_optimizer_state(last.optimizer, tables, settings.reciprocal)
     progress = Progress(epoch=done, finished="" if train_known else "all epochs")
-    checkpoint = Checkpoint(progress, tables, state, None, list(origin.history))
-    return Extension(settings, update.splits, update.normalizer, checkpoint, [*origin.extended, record])
+    checkpoint = Checkpoint(progress, tables, state, None, list(run.history))
+    return Extension(settings, update.splits, update.normalizer, checkpoint, [*run.extended, record])
 
 
-def _report_limits(update: GraphUpdate, train_known: bool, note: Note) -> None:
-    """Report what the embeddings of known names do not reflect yet."""
+def _report_limits(update: GraphUpdate, note: Note) -> None:
+    """Report what the embeddings of known names do not reflect."""
     counts = update.counts
-    gone = counted(counts["removed"], "facts", "are")
-    if train_known:
-        if counts["removed"]:
-            note(f"{gone} removed; their influence on the embeddings fades as training continues")
-        return
     between = counts["added"] + counts["updated"] - int(update.involves_new(update.splits.train).sum())
     if between > 0:
         note(
@@ -159,6 +139,7 @@ def _report_limits(update: GraphUpdate, train_known: bool, note: Note) -> None:
             "because the embeddings of known names stay as they are (use --train-known to train them)"
         )
     if counts["removed"]:
+        gone = counted(counts["removed"], "facts", "are")
         note(f"{gone} removed from the graph, but the embeddings still reflect them (use --train-known to train them)")
 
 
@@ -285,13 +266,6 @@ def _map_graphs(splits: Splits, change: Callable[[Graph], Graph]) -> Splits:
     return replace(splits, **changed)
 
 
-def _among(graph: Graph, other: Graph) -> Mask:
-    """Return which edges of a graph have a triple of another graph over the same names, bool [n]."""
-    if len(other) > len(graph):  # only the keys of the smaller graph are sorted
-        other = other.select(_among(other, graph))
-    return isin_sorted(graph.keys, np.unique(other.keys))
-
-
 def _remove_triples(splits: Splits, remove: Any, note: Note) -> tuple[Splits, int]:
     """Return the splits without the given triples, and the number of removed rows."""
     if remove is None:
@@ -299,10 +273,10 @@ def _remove_triples(splits: Splits, remove: Any, note: Note) -> tuple[Splits, in
     given = read(remove)
     wanted = given.align(splits.train).graph
     held = splits.train, splits.valid, splits.test
-    unknown = len(given) - int(np.any([_among(wanted, part) for part in held], axis=0).sum())
+    unknown = len(given) - int(np.any([contained_in(wanted, part) for part in held], axis=0).sum())
     if unknown:
         note(f"{given.source}: {unknown:,} of {len(given):,} triples to remove are not in the run; skipped")
-    left = _map_graphs(replace(splits, known_negatives=None), lambda graph: graph.select(~_among(graph, wanted)))
+    left = _map_graphs(replace(splits, known_negatives=None), lambda graph: graph.select(~contained_in(graph, wanted)))
     if not len(left.train):
         raise FocuseError(f"{given.source}: it would remove every edge of train; keep at least one")
     gone = sum(map(len, held)) - len(left.train) - len(left.valid) - len(left.test)
@@ -316,12 +290,7 @@ def _extend_normalizer(splits: Splits, normalizer: Normalizer, facts: Graph, kno
         return splits, with_more_relations(normalizer, facts, known)
     if facts.columns is None:  # the merger raises an error for it later
         return splits, normalizer
-    columns = replace(
-        facts.columns,
-        names=merger.names,
-        values=facts.columns.values_of(merger.names),
-        lower_is_better=merger.lower_is_better,
-    )
+    columns = WeightColumns(merger.names, facts.columns.values_of(merger.names), merger.lower_is_better)
     named = replace(facts, columns=columns)
     each = zip(merger.names, merger.normalizers, strict=True)
     more = tuple(with_more_relations(one, named.column(name), known) for name, one in each)
@@ -331,7 +300,7 @@ def _extend_normalizer(splits: Splits, normalizer: Normalizer, facts: Graph, kno
 def _without_held_out(facts: Graph, splits: Splits, note: Note) -> Graph:
     """Return the new edges without those of the run's validation and test splits, which are not changed."""
     for name, part in (("validation", splits.valid), ("test", splits.test)):
-        held = _among(facts, part)
+        held = contained_in(facts, part)
         if held.any():
             count = counted(int(held.sum()), "edges", "are")
             note(f"{facts.source}: {count} in the run's {name} split and not trained on; the old weights are kept")
@@ -341,13 +310,13 @@ def _without_held_out(facts: Graph, splits: Splits, note: Note) -> Graph:
 
 def _merge_into_train(train: Graph, new: Graph, policy: str, note: Note) -> tuple[Graph, Graph, int]:
     """Merge new edges that repeat triples of train; return train, the other edges, and the number of new weights."""
-    repeats = _among(new, train)
+    repeated = contained_in(train, new)
+    old = train.select(repeated)
+    repeats = contained_in(new, old)
     if not repeats.any() or policy == "keep":
         if repeats.any():
             note(f"{new.source}: {counted(int(repeats.sum()), 'edges', 'repeat')} a triple of train; all rows are kept")
         return train, new, 0
-    repeated = _among(train, new)
-    old = train.select(repeated)
     merged = concatenate([old, new.select(repeats)]).merge_repeated(policy)
     first = old.merge_repeated("last")
     order = np.argsort(first.keys)
@@ -385,11 +354,11 @@ def _with_known_negatives(splits: Splits, known_negatives: Graph | None, note: N
     if not parts:
         return splits
     every = concatenate(parts).merge_repeated("max")
-    positive = _among(every, splits.train)
+    positive = contained_in(every, splits.train)
     if positive.any():
         note(f"{counted(int(positive.sum()), 'known negatives', 'are')} also in train and left out")
     every = every.select(~positive)
-    valid, test = (part.select(~_among(part, every)) for part in (splits.valid, splits.test))
+    valid, test = (part.select(~contained_in(part, every)) for part in (splits.valid, splits.test))
     return replace(splits, known_negatives=every if len(every) else None, valid=valid, test=test)
 
 

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from focuse.config import Config
-from focuse.data.graph import Graph, find_sorted
-from focuse.data.splits import Splits, split_validation
-from focuse.data.triple_index import TripleIndex, relevant_triple_index
+from focuse.data.graph import find_sorted
+from focuse.data.splits import Splits
+from focuse.data.triple_index import TripleIndex
 from focuse.data.weights import Normalizer
 from focuse.engines.factory import make_engine
 from focuse.engines.optimizers import make_optimizer
@@ -28,7 +28,7 @@ from focuse.engines.partitioned.buffer import PartitionBuffer
 from focuse.engines.partitioned.edge_buckets import EdgeBuckets, PackedEdges, PartitionAssignment, write_edge_buckets
 from focuse.engines.partitioned.stages import PartitionedNegativeSampler, Stage, epoch_stages
 from focuse.engines.scorer import TableScorer
-from focuse.errors import FocuseError, counted
+from focuse.errors import counted
 from focuse.models.base import Model
 from focuse.objective.focuse import SoftLabels
 from focuse.objective.negatives import Batch, Negatives
@@ -45,13 +45,11 @@ from focuse.storage.tables import (
     by_partition,
     shared_arrays,
 )
-from focuse.storage.tensors import ArraySpec, TensorFile, writing
+from focuse.storage.tensors import ArraySpec, Tables, TensorFile, writing
 from focuse.training.memory_planner import format_size
-from focuse.training.problem import TrainingProblem, TrainingTriples, init_tables, normal_pieces
+from focuse.training.problem import TrainingProblem, TrainingTriples, TripleSource, init_tables, normal_pieces
 from focuse.training.trainer import Placement
-from focuse.training.validation import RankValidator, rank_validator
-
-FLOAT = np.dtype("<f4")
+from focuse.training.validation import RankValidator, Validator
 
 
 def write_initial_partitions(
@@ -63,7 +61,7 @@ def write_initial_partitions(
     """
     width, entities = model.widths(settings.dim)[0], len(assignment.part)
     tables = [
-        TensorFile(files.path(part, 0), {"entity": ArraySpec(FLOAT, (size, width))})
+        TensorFile(files.path(part, 0), {"entity": ArraySpec(np.dtype("<f4"), (size, width))})
         for part, size in enumerate(assignment.sizes.tolist())
     ]
     for table in tables:
@@ -99,52 +97,36 @@ class SampledValidator(RankValidator):
     entities: Rows
 
 
-def sampled_validator(config: Config, splits: Splits) -> SampledValidator | None:
-    """Return a validator of the triples on which a training in memory would be validated; None if there are none."""
-    valid = split_validation(splits.valid, config.stop_fraction, config.seed).stopping
-    no_ids = torch.empty(0, dtype=torch.int64)
-    nothing = TripleIndex(no_ids, no_ids, no_ids, len(valid.entities), len(valid.relations))
-    usual = rank_validator(valid, splits.train, nothing, config.valid_min_weight, config.seed)
-    if usual is None:
+def sampled_validator(usual: Validator | None, seed: int) -> SampledValidator | None:
+    """Return a validator of the same triples against a sample of entities; None if there are no triples."""
+    if not isinstance(usual, RankValidator):
         return None
-    graph, total = usual.graph, len(valid.entities)
-    drawn = np.arange(total)
-    if total > SAMPLED_ENTITIES:
-        drawn = np.random.default_rng([config.seed, RandomStream.PARTITIONED_VALIDATION_CANDIDATES]).integers(
-            0, total, SAMPLED_ENTITIES
-        )
+    graph, facts, drawn = usual.graph, usual.known, np.arange(usual.known.entities)
+    if facts.entities > SAMPLED_ENTITIES:
+        random = np.random.default_rng([seed, RandomStream.PARTITIONED_VALIDATION_CANDIDATES])
+        drawn = random.integers(0, facts.entities, SAMPLED_ENTITIES)
     entities = np.unique(np.concatenate([drawn, graph.head, graph.tail])).astype(np.int64)
-    facts = relevant_triple_index([splits.train, splits.valid, splits.test], graph)
-    known = _restrict_index(facts, entities)
-    positions = [find_sorted(entities, ids)[0].astype(np.int32) for ids in (graph.head, graph.tail)]
-    graph = replace(graph, head=positions[0], tail=positions[1])
-    return SampledValidator(graph, known, usual.description, entities)
-
-
-def _restrict_index(facts: TripleIndex, entities: Rows) -> TripleIndex:
-    """Return the index of the known triples between the given entities, with their positions in `entities` as ids."""
-    keys = facts.keys["tail"].numpy()
-    query, tail = np.divmod(keys, facts.entities)
+    heads, tails = (find_sorted(entities, ids)[0].astype(np.int32) for ids in (graph.head, graph.tail))
+    # The known triples between these entities, with positions in `entities` as ids.
+    query, tail = np.divmod(facts.keys["tail"].numpy(), facts.entities)
     head, relation = np.divmod(query, facts.relations)
-    (head_index, has_head), (tail_index, has_tail) = (find_sorted(entities, ids) for ids in (head, tail))
+    (head_at, has_head), (tail_at, has_tail) = (find_sorted(entities, ids) for ids in (head, tail))
     both = has_head & has_tail
-    heads, kinds, tails = (torch.from_numpy(part[both]) for part in (head_index, relation, tail_index))
-    return TripleIndex(heads, kinds, tails, len(entities), facts.relations)
+    places = [torch.from_numpy(part[both]) for part in (head_at, relation, tail_at)]
+    known = TripleIndex(places[0], places[1], places[2], len(entities), facts.relations)
+    return SampledValidator(replace(graph, head=heads, tail=tails), known, entities)
 
 
 MAX_EDGES_PER_ENTITY = 0.05  # edges per entity of a partition in a batch up to which repeated entities do no harm
 MIN_BATCH_SIZE = 32  # minimum batch size
 
 
-class TriplesOnDisk:
+class TriplesOnDisk(TripleSource):
     """Loads no training triples, because they are read from disk bucket by bucket during training."""
 
     def load(self, triples: TrainingTriples, labels: SoftLabels | None, device: str) -> Batch:
         no_ids = torch.empty(0, dtype=torch.int64)
         return Batch(no_ids, no_ids, no_ids, torch.empty(0))
-
-    def index(self, train: Graph, device: str) -> TripleIndex:
-        raise FocuseError("engine 'partitioned' cannot filter negatives; remove --filter-negatives")
 
 
 class PartitionedPlacement(Placement):
@@ -193,8 +175,8 @@ class PartitionedPlacement(Placement):
         held = {"entity": tables["entity"]} | {name: value for name, value in state if name.startswith("entity.")}
         self.buffer = PartitionBuffer(files, held, self.edges.assignment.sizes)
         if self.checkpoint is None:
-            folder.save(Checkpoint(Progress(), *self.checkpoint_tables(), None, []))
-        self.validator = sampled_validator(self.config, self.problem.splits)
+            folder.save(Checkpoint(Progress(), *self.checkpoint_tables()))
+        self.validator = sampled_validator(self.problem.validator, self.config.seed)
         if self.validator is not None and len(self.validator.entities) < entities:
             note(f"validation ranks against {len(self.validator.entities):,} sampled entities, not all")
         note(f"{counted(self.partitions, 'partitions')}, {self.slots} of them in memory at a time")
@@ -280,21 +262,16 @@ class PartitionedPlacement(Placement):
                 found[positions] = files.map_table(number, "entity")[row[positions]]
         return torch.from_numpy(found)
 
-    def shared_tables(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return the tables and the optimizer state that are not partitioned."""
+    def checkpoint_tables(self) -> tuple[Tables, Tables]:
+        """Write all changed partitions to disk, and return the tables and optimizer state that are not partitioned."""
+        self.buffer.flush()
         tables = {name: table for name, table in self.engine.tables.items() if name != "entity"}
         state = self.engine.optimizer.state().items()
         return tables, {name: value for name, value in state if not name.startswith("entity.")}
 
-    def checkpoint_tables(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Write all changed partitions to disk, and return the tables and optimizer state that are not partitioned."""
-        self.buffer.flush()
-        return self.shared_tables()
-
     def keep_best(self) -> None:
         """Keep the current version of all partitions on disk."""
-        self.buffer.flush()
-        self.storage.files.keep_best(shared_arrays(Checkpoint(Progress(), *self.shared_tables(), None, [])))
+        self.storage.files.keep_best(shared_arrays(Checkpoint(Progress(), *self.checkpoint_tables())))
 
     def finish(self, checkpoint: Checkpoint) -> Checkpoint:
         """Return the last checkpoint, with its tables mapped from the run folder."""

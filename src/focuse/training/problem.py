@@ -39,8 +39,6 @@ from focuse.objective.losses import (
     make_regularizer,
 )
 from focuse.objective.negatives import (
-    ENTITY_DISTRIBUTIONS,
-    SIDE_DISTRIBUTIONS,
     AuxiliaryTriples,
     Batch,
     Negatives,
@@ -52,7 +50,6 @@ from focuse.random_streams import RandomStream
 from focuse.system import chunks
 from focuse.training.preparation import make_context
 from focuse.training.validation import Validator, confidence_validator, rank_validator
-from focuse.training.warm_start import started
 
 RANDOM_NUMBERS_PER_CHUNK = 1 << 24  # random numbers that are drawn at a time, 64 MB
 
@@ -191,20 +188,14 @@ def log_sampling_correction(settings: Config, label: SoftLabels, sampler: Negati
     other distributions change how often an entity is drawn, but not how many are possible. With a label exponent of 0
     there is no correction, as in a training without weights.
     """
-    if (
-        settings.negative_sampling == "all"
-        or settings.num_negatives is None
-        or sampler.entities < 2
-        or label.exponent == 0
-    ):
+    count, distribution = settings.num_negatives, sampler.distribution
+    if settings.negative_sampling == "all" or count is None or sampler.entities < 2 or label.exponent == 0:
         return 0.0
-    distribution = sampler.distribution
     if distribution is not None and distribution.entity_distribution == "type" and distribution.by_relation is not None:
-        return float(distribution.by_relation.num_candidates(facts).cpu().double().log().mean()) - math.log(
-            settings.num_negatives
-        )
+        possible = distribution.by_relation.num_candidates(facts).cpu().double()
+        return float(possible.log().mean()) - math.log(count)
     sides = 2 if settings.negative_sampling == "per-triple" else 1
-    return math.log(sides * (sampler.entities - 1) / settings.num_negatives)
+    return math.log(sides * (sampler.entities - 1) / count)
 
 
 def build_model(settings: Config, splits: Splits) -> Model:
@@ -266,25 +257,20 @@ class TripleStore(Protocol):
         """Return the first `count` triples."""
 
 
-class TripleSource(Protocol):
-    """Loads the training triples to the place where they are kept during training."""
+class TripleSource:
+    """Loads the training triples to the place where they are kept during training: here, the training device."""
 
     def load(self, triples: TrainingTriples, labels: SoftLabels | None, device: str) -> TripleStore:
         """Return all training triples with their weights, or with soft labels if `labels` is given."""
-
-    def index(self, train: Graph, device: str) -> TripleIndex:
-        """Return the index of known triples by which negatives are filtered."""
-
-
-class TriplesInMemory:
-    """Loads the training triples as tensors on the training device."""
-
-    def load(self, triples: TrainingTriples, labels: SoftLabels | None, device: str) -> Batch:
         batch = as_batch(triples.graph, triples.weight, device)
         return batch if labels is None else replace(batch, weight=labels(batch.weight))
 
     def index(self, train: Graph, device: str) -> TripleIndex:
+        """Return the index of known triples by which negatives are filtered."""
         return build_triple_index([train], device)
+
+
+IN_MEMORY = TripleSource()
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,22 +294,17 @@ class TrainingProblem:
 
     @classmethod
     def build(
-        cls, config: Config, splits: Splits, normalizer: Normalizer, source: TripleSource | None = None
+        cls, config: Config, splits: Splits, normalizer: Normalizer, source: TripleSource = IN_MEMORY
     ) -> TrainingProblem:
         """Return the problem of a resolved config on these splits; `source` loads the triples, by default to memory."""
-        source = TriplesInMemory() if source is None else source
         train = splits.train
         triples, labels = TrainingTriples.from_splits(config, splits, normalizer), make_labels(config, splits)
         batch = source.load(triples, labels, config.device)
         known = source.index(train, config.device) if config.filter_negatives else None
         # A uniform distribution does not depend on the triples, so triples on disk need not be loaded.
-        uniform = (config.negative_distribution, config.corrupt_side) == (
-            ENTITY_DISTRIBUTIONS[0],
-            SIDE_DISTRIBUTIONS[0],
-        )
-        facts = batch.first(0 if uniform else len(train))
-        sizes = len(train.entities), len(train.relations)
-        distribution = make_negative_distribution(config.negative_distribution, config.corrupt_side, facts, *sizes)
+        kinds, sizes = (config.negative_distribution, config.corrupt_side), (len(train.entities), len(train.relations))
+        facts = batch.first(0 if kinds == ("uniform", "uniform") else len(train))
+        distribution = make_negative_distribution(*kinds, facts, *sizes)
         sampler = NegativeSampler(config.negative_sampling, config.num_negatives or 1, sizes[0], known, distribution)
         focuse_layer = config.make_focuse_layer()
         correction = None if labels is None else log_sampling_correction(config, labels, sampler, facts)
@@ -349,14 +330,13 @@ class TrainingProblem:
         """The validator that measures the model during training; None if there are no validation triples."""
         config, splits = self.config, self.splits
         valid = split_validation(splits.valid, config.stop_fraction, config.seed).stopping
-        learned = [splits.train, splits.valid]
         if config.stop_metric == "mse":
-            known = relevant_triple_index(learned, valid, config.device)
+            known = relevant_triple_index([splits.train, splits.valid], valid, config.device)
             weight = self.triples.normalizer.transform(valid.weight, valid.relation)
             return confidence_validator(valid, weight, known, config.seed)
         # As in the paper, validation ranks are filtered by test triples too; nothing else is taken from them.
-        known = relevant_triple_index([*learned, splits.test], valid, config.device)
-        return rank_validator(valid, splits.train, known, config.valid_min_weight, config.seed)
+        filters = [splits.train, splits.valid, splits.test]
+        return rank_validator(valid, splits.train, filters, config.valid_min_weight, config.seed, config.device)
 
     def beta(self, epoch: int) -> float:
         """Return β in an epoch, counted from 0; without the FocusE layer it is 1, which has no effect."""
@@ -394,5 +374,8 @@ class TrainingProblem:
         rows = current_group().shard(self.entities) if config.engine == "sharded" else slice(None)
         if config.init_from is None:
             return init_tables(config, self.model, *sizes, rows)
-        tables = started(init_tables(config, self.model, *sizes), config.init_from, self.splits, build_model, note)
+        from focuse.training.warm_start import copy_embeddings
+
+        tables = init_tables(config, self.model, *sizes)
+        tables = copy_embeddings(tables, config.init_from, self.splits, build_model, note)
         return tables | {"entity": tables["entity"][rows]}

@@ -37,103 +37,12 @@ from focuse.storage.tables import Checkpoint, Progress
 from focuse.storage.tensors import Tables
 from focuse.system import interruptible
 from focuse.training.callbacks import Reporter
-from focuse.training.problem import TrainingProblem, TripleSource
+from focuse.training.problem import IN_MEMORY, TrainingProblem
 from focuse.training.validation import RankValidator, Validator
 
 
 class DivergedError(FocuseError):
     """The loss or an embedding is no longer a finite number."""
-
-
-class Placement:
-    """Where tables and training triples are during a training: this class keeps them in memory.
-
-    A placement provides the batches of the training loop, their negatives, and the tables of a checkpoint. `best` are
-    the tables of the best epoch; `validator` is None if there is nothing to validate on.
-    """
-
-    in_memory = True
-    validator: Validator | None = None
-
-    def __init__(self, problem: TrainingProblem, engine: Engine, checkpoint: Checkpoint | None = None) -> None:
-        self.problem, self.config, self.engine, self.checkpoint = problem, problem.config, engine, checkpoint
-        self.best = checkpoint.best if checkpoint else None
-        self._shuffled: tuple[int, EpochOrder] | None = None
-
-    def open(self, folder: RunFolder | None, note: Callable[[str], None]) -> None:
-        """Prepare everything for the first step."""
-        self.validator = self.problem.validator
-
-    def start_epoch(self, epoch: int) -> tuple[int, int]:
-        """Prepare an epoch, counted from 0, and return its numbers of batches and of triples."""
-        order = self._order(epoch)
-        return len(order.batches), order.rows
-
-    def beta(self, epoch: int) -> float:
-        """Return β of an epoch, counted from 0."""
-        return self.problem.beta(epoch)
-
-    def batches(self, epoch: int, first: int, batches_per_call: int) -> Iterator[Sequence[Tensor]]:
-        """Yield groups of up to `batches_per_call` batches of row indices, starting with batch `first`."""
-        batches = self._order(epoch).batches
-        for start in range(first, len(batches), batches_per_call):
-            yield batches[start : start + batches_per_call]
-        self._order(epoch + 1)  # computed while a GPU still works on this epoch
-
-    def _order(self, epoch: int) -> EpochOrder:
-        """Return the shuffled rows of an epoch; the result of the last call is cached."""
-        if self._shuffled is None or self._shuffled[0] != epoch:
-            config, triples = self.config, self.problem.triple_store
-            rows = self.problem.triples.rows_in_epoch(epoch)
-            seed = stream_seed(config.seed, epoch, RandomStream.SHUFFLE)
-            count = len(triples) if rows is None else len(rows)
-            device = self.engine.device if isinstance(triples, Batch) else "cpu"
-            order = epoch_order(count, config.batch_size or len(triples), seed, device, rows)
-            self._shuffled = epoch, order
-        return self._shuffled[1]
-
-    def take(self, rows: Tensor) -> Batch:
-        """Return the triples at `rows`."""
-        return self.problem.triple_store.take(rows)
-
-    def sample(self, batch: Batch, seed: StreamKey) -> list[Negatives]:
-        """Return the negatives of a batch."""
-        return self.problem.negative_sampler(batch, seed)
-
-    def seed(self, epoch: int, batch: int) -> int:
-        """Return the seed of all random numbers of a batch."""
-        return stream_seed(self.config.seed, epoch, batch)
-
-    def scorer(self) -> TableScorer:
-        """Return the scorer for validation."""
-        return self.engine.scorer
-
-    def keep_best(self) -> None:
-        """Keep a copy of the current tables, which are the best so far."""
-        self.best = {name: table.detach().clone() for name, table in self.engine.tables.items()}
-
-    def checkpoint_tables(self) -> tuple[Tables, Tables]:
-        """Return the tables and the optimizer state that a checkpoint stores."""
-        return self.engine.tables, self.engine.optimizer.state()
-
-    def finish(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Return the last checkpoint with the final tables."""
-        return checkpoint
-
-    def close(self) -> None:
-        """Release files and threads."""
-
-
-def build_engine(problem: TrainingProblem, checkpoint: Checkpoint | None, reporter: Reporter) -> Engine:
-    """Return the engine of a problem over the tables of a checkpoint, or over initial tables."""
-    config = problem.config
-    tables = checkpoint.tables if checkpoint else problem.init_tables(reporter.note)
-    tables = {name: table.to(config.device) for name, table in tables.items()}
-    optimizer = make_optimizer(config.optimizer, tables, config.lr or LEARNING_RATES[config.optimizer])
-    if checkpoint and checkpoint.optimizer:  # an extension of a partitioned run has no optimizer state
-        state = checkpoint.optimizer.items()
-        optimizer.load({name: value.to(config.device) for name, value in state})
-    return make_engine(config.engine, problem.model, tables, optimizer, problem.entities, config.reciprocal)
 
 
 class Trainer:
@@ -148,17 +57,15 @@ class Trainer:
         placement: Placement,
         reporter: Reporter,
         folder: RunFolder | None = None,
-        checkpoint: Checkpoint | None = None,
         deadline: float = math.inf,
     ) -> None:
-        self.placement, self.problem, self.engine = placement, placement.problem, placement.engine
-        self.config = self.problem.config
-        self.reporter, self.folder, self.deadline = reporter, folder, deadline
-        self.group = current_group()
+        self.placement, self.problem, self.config = placement, placement.problem, placement.config
+        self.engine, self.reporter, self.folder, self.deadline = placement.engine, reporter, folder, deadline
+        self.group, checkpoint = current_group(), placement.checkpoint
         self.progress = checkpoint.progress if checkpoint else Progress()
         self.history: list[dict[str, Any]] = list(checkpoint.history) if checkpoint else []
         self.sample_pool: SamplePool | None = None
-        if self.config.semi_supervised != "none" and (schedule := make_pool_schedule(self.config.semi_supervised)):
+        if (schedule := make_pool_schedule(self.config.semi_supervised)) is not None:
             self.sample_pool = SamplePool(schedule, self.config.device, checkpoint.pool if checkpoint else None)
         # A sample pool changes from step to step, so its steps cannot be captured.
         self.train_batches = self.engine.make_batch_runner(self._train_batch, capture=self.sample_pool is None)
@@ -319,6 +226,97 @@ class Trainer:
         )
 
 
+class Placement:
+    """Where tables and training triples are during a training: this class keeps them in memory.
+
+    A placement provides the batches of the training loop, their negatives, and the tables of a checkpoint. `best` are
+    the tables of the best epoch; `validator` is None if there is nothing to validate on.
+    """
+
+    in_memory = True
+    validator: Validator | None = None
+
+    def __init__(self, problem: TrainingProblem, engine: Engine, checkpoint: Checkpoint | None = None) -> None:
+        self.problem, self.config, self.engine, self.checkpoint = problem, problem.config, engine, checkpoint
+        self.best = checkpoint.best if checkpoint else None
+        self._shuffled: tuple[int, EpochOrder] | None = None
+
+    def open(self, folder: RunFolder | None, note: Callable[[str], None]) -> None:
+        """Prepare everything for the first step."""
+        self.validator = self.problem.validator
+
+    def start_epoch(self, epoch: int) -> tuple[int, int]:
+        """Prepare an epoch, counted from 0, and return its numbers of batches and of triples."""
+        order = self._order(epoch)
+        return len(order.batches), order.rows
+
+    def beta(self, epoch: int) -> float:
+        """Return β of an epoch, counted from 0."""
+        return self.problem.beta(epoch)
+
+    def batches(self, epoch: int, first: int, batches_per_call: int) -> Iterator[Sequence[Tensor]]:
+        """Yield groups of up to `batches_per_call` batches of row indices, starting with batch `first`."""
+        batches = self._order(epoch).batches
+        for start in range(first, len(batches), batches_per_call):
+            yield batches[start : start + batches_per_call]
+        self._order(epoch + 1)  # computed while a GPU still works on this epoch
+
+    def _order(self, epoch: int) -> EpochOrder:
+        """Return the shuffled rows of an epoch; the result of the last call is cached."""
+        if self._shuffled is None or self._shuffled[0] != epoch:
+            config, triples = self.config, self.problem.triple_store
+            rows = self.problem.triples.rows_in_epoch(epoch)
+            seed = stream_seed(config.seed, epoch, RandomStream.SHUFFLE)
+            count = len(triples) if rows is None else len(rows)
+            device = self.engine.device if isinstance(triples, Batch) else "cpu"
+            order = epoch_order(count, config.batch_size or len(triples), seed, device, rows)
+            self._shuffled = epoch, order
+        return self._shuffled[1]
+
+    def take(self, rows: Tensor) -> Batch:
+        """Return the triples at `rows`."""
+        return self.problem.triple_store.take(rows)
+
+    def sample(self, batch: Batch, seed: StreamKey) -> list[Negatives]:
+        """Return the negatives of a batch."""
+        return self.problem.negative_sampler(batch, seed)
+
+    def seed(self, epoch: int, batch: int) -> int:
+        """Return the seed of all random numbers of a batch."""
+        return stream_seed(self.config.seed, epoch, batch)
+
+    def scorer(self) -> TableScorer:
+        """Return the scorer for validation."""
+        return self.engine.scorer
+
+    def keep_best(self) -> None:
+        """Keep a copy of the current tables, which are the best so far."""
+        self.best = {name: table.detach().clone() for name, table in self.engine.tables.items()}
+
+    def checkpoint_tables(self) -> tuple[Tables, Tables]:
+        """Return the tables and the optimizer state that a checkpoint stores."""
+        return self.engine.tables, self.engine.optimizer.state()
+
+    def finish(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Return the last checkpoint with the final tables."""
+        return checkpoint
+
+    def close(self) -> None:
+        """Release files and threads."""
+
+
+def build_engine(problem: TrainingProblem, checkpoint: Checkpoint | None, reporter: Reporter) -> Engine:
+    """Return the engine of a problem over the tables of a checkpoint, or over initial tables."""
+    config = problem.config
+    tables = checkpoint.tables if checkpoint else problem.init_tables(reporter.note)
+    tables = {name: table.to(config.device) for name, table in tables.items()}
+    optimizer = make_optimizer(config.optimizer, tables, config.lr or LEARNING_RATES[config.optimizer])
+    if checkpoint and checkpoint.optimizer:  # an extension of a partitioned run has no optimizer state
+        state = checkpoint.optimizer.items()
+        optimizer.load({name: value.to(config.device) for name, value in state})
+    return make_engine(config.engine, problem.model, tables, optimizer, problem.entities, config.reciprocal)
+
+
 def make_trainer(
     config: Config,
     splits: Splits,
@@ -329,17 +327,17 @@ def make_trainer(
     deadline: float = math.inf,
 ) -> Trainer:
     """Return a trainer of a resolved config: in memory, with a partitioned entity table, or with several processes."""
-    # Both placements are rare and plug in here.
-    if config.engine == "partitioned":
+    placement: Placement
+    if config.engine == "partitioned":  # this and 'sharded' are rare and plug in here
         from focuse.training.partitioned import PartitionedPlacement
 
-        on_disk = PartitionedPlacement(config, splits, normalizer, checkpoint)
-        return Trainer(on_disk, reporter, folder, checkpoint, deadline)
-    source: TripleSource | None = None
-    if config.engine == "sharded":
-        from focuse.training.shared_memory import TriplesInSharedMemory
+        placement = PartitionedPlacement(config, splits, normalizer, checkpoint)
+    else:
+        source = IN_MEMORY
+        if config.engine == "sharded":
+            from focuse.training.shared_memory import TriplesInSharedMemory
 
-        source = TriplesInSharedMemory()
-    problem = TrainingProblem.build(config, splits, normalizer, source)
-    placement = Placement(problem, build_engine(problem, checkpoint, reporter), checkpoint)
-    return Trainer(placement, reporter, folder, checkpoint, deadline)
+            source = TriplesInSharedMemory()
+        problem = TrainingProblem.build(config, splits, normalizer, source)
+        placement = Placement(problem, build_engine(problem, checkpoint, reporter), checkpoint)
+    return Trainer(placement, reporter, folder, deadline)
