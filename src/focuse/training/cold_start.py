@@ -84,7 +84,9 @@ def append_initial_rows(settings: Config, grown: GraphUpdate, tables: Tables, mo
         tables = {**tables, "relation": join_inverse_relations(tables["relation"])}
         chance["relation"] = join_inverse_relations(chance["relation"])
     for name in known:
-        made[name] = torch.cat([tables[name], _rescale(chance[name].to(tables[name]), tables[name])])
+        # A trained table may have far smaller or larger values than initial ones.
+        scale = root_mean_square(tables[name]) / (root_mean_square(chance[name]) or 1.0)
+        made[name] = torch.cat([tables[name], chance[name].to(tables[name]) * scale])
     if more["entity"]:
         mean, found = sibling_means(grown, tables["entity"], settings.seed)
         made["entity"][grown.entities + found] = mean.to(made["entity"])
@@ -93,12 +95,6 @@ def append_initial_rows(settings: Config, grown: GraphUpdate, tables: Tables, mo
     if settings.reciprocal:
         made["relation"] = split_inverse_relations(made["relation"])
     return made
-
-
-def _rescale(rows: Tensor, table: Tensor) -> Tensor:
-    """Scale random rows to the root mean square of a trained table, which may be far smaller or larger."""
-    size = root_mean_square(rows)
-    return rows * (root_mean_square(table) / size) if size > 0 else rows
 
 
 def root_mean_square(table: Tensor) -> float:

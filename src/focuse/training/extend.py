@@ -190,7 +190,7 @@ def update_graph(
     if change.attributes is not None:
         check_node_attributes(settings, given=True)
     old = splits.train
-    facts, known_negatives = _read_new_edges(settings, change, splits, note)
+    facts = _read_new_edges(settings, change, splits, note)
     entities = _extend_vocabulary(old.entities, facts.entities, np.concatenate([facts.head, facts.tail]))
     relations = _extend_vocabulary(old.relations, facts.relations, facts.relation)
     splits = _map_graphs(splits, lambda graph: replace(graph, entities=entities, relations=relations))
@@ -206,7 +206,10 @@ def update_graph(
             raise FocuseError("none of the triples to remove is in the run; there is nothing to change")
         raise FocuseError(f"{facts.source}: all edges are known already; there is nothing to add to the run")
     _warn_about_weights(facts, old, normalizer, splits, note)
-    splits = _with_known_negatives(replace(splits, train=concatenate([train, fresh])), known_negatives, note)
+    splits = replace(splits, train=concatenate([train, fresh]))
+    if splits.known_negatives is not None:
+        false = splits.known_negatives.select(~contained_in(splits.known_negatives, splits.train))
+        splits = replace(splits, known_negatives=false if len(false) else None)
     splits = replace(splits, attributes=_extend_attributes(splits, change.attributes, len(old.entities), note))
     counts = {"removed": removed, "updated": updated, "added": len(fresh)}
     counts |= {"entities": len(entities) - len(old.entities), "relations": len(relations) - len(old.relations)}
@@ -214,10 +217,8 @@ def update_graph(
     return GraphUpdate(splits, normalizer, len(old.entities), len(old.relations), counts)
 
 
-def _read_new_edges(
-    settings: Config, change: RequestedChange, splits: Splits, note: Note
-) -> tuple[Graph, Graph | None]:
-    """Return the edges to add, over their own vocabularies and without duplicates, and the known negatives of them."""
+def _read_new_edges(settings: Config, change: RequestedChange, splits: Splits, note: Note) -> Graph:
+    """Return the edges to add, over their own vocabularies and without duplicates."""
     if change.edges is None and change.remove is None:
         raise FocuseError("nothing to change in the run: give edges to add, or triples to remove")
     given = splits.train.select(np.empty(0, np.int64)) if change.edges is None else read(change.edges)
@@ -229,10 +230,13 @@ def _read_new_edges(
             f"{given.source}: several weights per edge ({names}); the run has one: choose one (--columns)"
         )
     facts, known_negatives = positives_of(given, settings, held=True)
+    if known_negatives is not None:
+        count = counted(len(known_negatives), "known negatives", "are")
+        note(f"{facts.source}: {count} left out; an extension only adds positives")
     repeated = facts.num_repeated
     if repeated and change.duplicates != "keep":
         note(f"{facts.source}: {repeated:,} rows repeat a (head, relation, tail); merged by {change.duplicates!r}")
-    return _with_default_weights(facts.merge_repeated(change.duplicates), splits.train, note), known_negatives
+    return _with_default_weights(facts.merge_repeated(change.duplicates), splits.train, note)
 
 
 def _with_default_weights(facts: Graph, train: Graph, note: Note) -> Graph:
@@ -341,25 +345,6 @@ def _warn_about_weights(facts: Graph, train: Graph, normalizer: Normalizer, spli
             f"{facts.source}: {beyond:,} of {len(old):,} weights are outside of the range of their relation in train "
             "and are clipped to it; if the units differ, convert the weights first"
         )
-
-
-def _with_known_negatives(splits: Splits, known_negatives: Graph | None, note: Note) -> Splits:
-    """Return the splits with the known negatives of the new edges added, and without those that are now positives."""
-    parts = [] if splits.known_negatives is None else [splits.known_negatives]
-    if known_negatives is not None:
-        aligned = known_negatives.align(splits.train)
-        if aligned.unseen.rows:
-            note(str(aligned))
-        parts.append(replace(aligned.graph, lower_is_better=False, columns=None))
-    if not parts:
-        return splits
-    every = concatenate(parts).merge_repeated("max")
-    positive = contained_in(every, splits.train)
-    if positive.any():
-        note(f"{counted(int(positive.sum()), 'known negatives', 'are')} also in train and left out")
-    every = every.select(~positive)
-    valid, test = (part.select(~contained_in(part, every)) for part in (splits.valid, splits.test))
-    return replace(splits, known_negatives=every if len(every) else None, valid=valid, test=test)
 
 
 def _extend_attributes(splits: Splits, given: Any, known: int, note: Note) -> NodeAttributes | None:

@@ -122,17 +122,10 @@ class TrainingTriples:
         return weight
 
     def pack(self, rows: npt.NDArray[np.int32]) -> None:
-        """Write all triples to `rows`, int32 [n, 4]: head, relation, tail and the bits of the weight, in chunks."""
-        graphs = [(0, self.facts)] + ([] if self.false is None else [(len(self.facts), self.false)])
-        for first, graph in graphs:
-            for piece in chunks(len(graph), CHUNK):
-                some = rows[first + piece.start : first + piece.stop]
-                for place, column in enumerate((graph.head, graph.relation, graph.tail)):
-                    some[:, place] = column[piece]
-                weight = np.full(len(some), self.known_negative_weight)
-                if graph is self.facts:
-                    weight = self.normalizer.transform(graph.weight[piece], graph.relation[piece])
-                some[:, 3] = weight.astype(np.float32).view(np.int32)
+        """Write all triples to `rows`, int32 [n, 4]: head, relation, tail and the bits of the weight."""
+        graph = self.graph
+        for place, column in enumerate((graph.head, graph.relation, graph.tail, self.weight.view(np.int32))):
+            rows[:, place] = column
 
     def rows_in_epoch(self, epoch: int) -> npt.NDArray[np.int64] | None:
         """Return the rows, int64, that are trained in an epoch; None stands for all rows.

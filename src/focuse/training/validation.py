@@ -73,10 +73,10 @@ def confidence_validator(valid: Graph, weight: Weights, known: TripleIndex, seed
     entities, replaces_tail = draw_negatives(key, (len(valid),), known.entities, device)
     heads, tails = torch.where(replaces_tail, head, entities), torch.where(replaces_tail, entities, tail)
     false = ~known.contains(heads, relation, tails)
-    ids = (torch.cat([a, b[false]]) for a, b in ((head, heads), (relation, relation), (tail, tails)))
     weights = torch.zeros(len(valid) + int(false.sum()), dtype=torch.float64, device=device)
     weights[: len(valid)] = torch.from_numpy(weight)
-    return ConfidenceValidator(Batch(*ids, weights))
+    heads, tails = torch.cat([head, heads[false]]), torch.cat([tail, tails[false]])
+    return ConfidenceValidator(Batch(heads, torch.cat([relation, relation[false]]), tails, weights))
 
 
 def rank_validator(
