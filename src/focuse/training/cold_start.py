@@ -45,10 +45,8 @@ if TYPE_CHECKING:
     from focuse.training.extend import GraphUpdate
 
 Ids = npt.NDArray[np.int64]
-MAX_SIBLINGS = 64  # maximum number of entities with the same edge that are averaged
 MAX_EDGES_TRIED = 256  # maximum number of edges of a new relation on which known relations are compared
 WEIGHT_OFFSET = 0.1  # added to every weight, so that edges of weight 0 count too
-ROWS_PER_CHUNK = 1 << 16  # rows gathered at a time
 FALLBACK_WEIGHT = 1e-6  # factor for means over a relation and side, used if no entity has the same edge
 
 
@@ -88,7 +86,7 @@ def append_initial_rows(settings: Config, grown: GraphUpdate, tables: Tables, mo
         scale = root_mean_square(tables[name]) / (root_mean_square(chance[name]) or 1.0)
         made[name] = torch.cat([tables[name], chance[name].to(tables[name]) * scale])
     if more["entity"]:
-        mean, found = sibling_means(grown, tables["entity"], settings.seed)
+        mean, found = sibling_means(grown, tables["entity"])
         made["entity"][grown.entities + found] = mean.to(made["entity"])
     if more["relation"]:
         made["relation"][grown.relations :] = made["relation"][_best_known_relations(settings, grown, made, model)]
@@ -103,31 +101,42 @@ def root_mean_square(table: Tensor) -> float:
     return float(some.double().pow(2).mean().sqrt()) if some.numel() else 0.0
 
 
-def sibling_means(grown: GraphUpdate, table: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:
+def sibling_means(grown: GraphUpdate, table: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean rows [m, d] of the siblings of new entities, and which new entities these are, int64 [m].
 
     Siblings are known entities with the same edge. If there are none, the mean of all entities on the same side of the
     relation is used.
     """
-    train = grown.splits.train
+    train, size = grown.splits.train, len(grown.splits.train.entities)
     mine = EdgeEndpoints.of(train.select(grown.involves_new(train)), grown.normalizer)
     mine = mine.take((mine.entity >= grown.entities) & (mine.other < grown.entities))
     mine = mine.take(mine.relation_side < 2 * grown.relations)
-    size, random = len(train.entities), np.random.default_rng([seed, RandomStream.NEW_ENTITY_SIBLINGS])
     theirs = _sibling_endpoints(train, grown, mine)
     sums, total = torch.zeros(size - grown.entities, table.shape[1]), torch.zeros(size - grown.entities)
-    for theirs_key, mine_key, counts in (
+    for theirs_key, mine_key, factor in (
         (theirs.relation_side * size + theirs.other, mine.relation_side * size + mine.other, 1.0),
         (theirs.relation_side, mine.relation_side, FALLBACK_WEIGHT),
     ):
-        groups, place = np.unique(mine_key, return_inverse=True)
-        means, sizes = _group_means(table, theirs, theirs_key, groups, random)
-        worth = np.where(sizes > 0, counts / np.log(2.0 + sizes), 0.0)[place] * mine.weight
-        at, amount = torch.from_numpy(mine.entity - grown.entities), torch.from_numpy(worth).float()
-        sums.index_add_(0, at, means[torch.from_numpy(place)] * amount[:, None])
-        total.index_add_(0, at, amount)
-    found = torch.nonzero(total > 0).ravel()
-    return sums[found] / total[found, None], found
+        # The mean row of each group of siblings, then the mean over the edges of each new entity.
+        groups, group = np.unique(mine_key, return_inverse=True)
+        place, found = find_sorted(groups, theirs_key)
+        siblings = _sparse(place[found], theirs.entity[found], theirs.weight[found], (len(groups), len(table)))
+        means = (siblings.to(table.device) @ table).cpu() / _row_sums(siblings).clamp(min=1e-12)[:, None]
+        sizes = np.bincount(place[found], minlength=len(groups))
+        worth = np.where(sizes > 0, factor / np.log(2.0 + sizes), 0.0)[group] * mine.weight
+        edges = _sparse(mine.entity - grown.entities, group, worth, (len(sums), len(groups)))
+        sums, total = sums + edges @ means, total + _row_sums(edges)
+    known = torch.nonzero(total > 0).ravel()
+    return sums[known] / total[known, None], known
+
+
+def _sparse(rows: Ids, columns: Ids, values: Weights, shape: tuple[int, int]) -> Tensor:
+    places, amounts = torch.from_numpy(np.stack([rows, columns])), torch.from_numpy(values).float()
+    return torch.sparse_coo_tensor(places, amounts, shape, check_invariants=True)
+
+
+def _row_sums(matrix: Tensor) -> Tensor:
+    return torch.sparse.sum(matrix, 1).to_dense()
 
 
 def _sibling_endpoints(train: Graph, grown: GraphUpdate, mine: EdgeEndpoints) -> EdgeEndpoints:
@@ -140,31 +149,11 @@ def _sibling_endpoints(train: Graph, grown: GraphUpdate, mine: EdgeEndpoints) ->
     kinds = np.zeros(2 * len(train.relations), bool)
     kinds[mine.relation_side] = True
     sample = np.zeros(len(train), bool)
-    sample[:: max(1, len(train) // 200_000)] = True  # enough for the mean over a side of a relation
+    sample[:: max(1, len(train) // 20_000)] = True  # enough for the mean over a side of a relation
     rows = (kinds[2 * train.relation] & (wanted[train.tail] | sample)) | (
         kinds[2 * train.relation + 1] & (wanted[train.head] | sample)
     )
     return EdgeEndpoints.of(train.select(rows & ~grown.involves_new(train)), grown.normalizer)
-
-
-def _group_means(
-    table: Tensor, theirs: EdgeEndpoints, keys: Ids, groups: Ids, random: np.random.Generator
-) -> tuple[Tensor, npt.NDArray[np.int64]]:
-    """Return, per sorted group, the weighted mean row of the endpoints with that key, and their number."""
-    place, found_group = find_sorted(groups, keys)
-    rows = np.flatnonzero(found_group)
-    sizes = np.bincount(place[rows], minlength=len(groups))
-    rows = random.permutation(rows)
-    rows = rows[np.argsort(place[rows], kind="stable")]
-    rank = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    rows = rows[rank < MAX_SIBLINGS]
-    sums, total = torch.zeros(len(groups), table.shape[1]), torch.zeros(len(groups))
-    for piece in np.array_split(rows, max(1, -(-len(rows) // ROWS_PER_CHUNK))):
-        at, amount = torch.from_numpy(place[piece]), torch.from_numpy(theirs.weight[piece]).float()
-        found = table[torch.from_numpy(theirs.entity[piece]).to(table.device)].cpu().float()
-        sums.index_add_(0, at, found * amount[:, None])
-        total.index_add_(0, at, amount)
-    return sums / total.clamp(min=1e-12)[:, None], sizes
 
 
 @torch.no_grad()
