@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
-from focuse.config import Config, TrainSettings, show_settings
+from focuse.config import Config, show_settings
 from focuse.data.graph import Graph
 from focuse.data.splits import Splits
 from focuse.data.triple_index import filter_index
@@ -591,7 +591,7 @@ def train(
     callbacks: Sequence[object] = (),
     track: Sequence[str] | str = (),
     deadline: float = math.inf,
-    **settings: Unpack[TrainSettings],
+    **settings: Any,
 ) -> Run:
     """Train embeddings of a weighted graph.
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
 from os import PathLike
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from focuse.errors import FocuseError, did_you_mean, nearest
 from focuse.option_strings import parse_named_numbers, parse_names, parse_partitions, to_option_string
@@ -497,57 +497,6 @@ DEFAULTS: dict[str, Any] = {name: declared.default for name, declared in SETTING
 PROVENANCE = ("given", "model", "derived")
 
 
-class TrainSettings(TypedDict, total=False):
-    """The settings that `focuse.train` takes as keyword arguments, with the types that it accepts."""
-
-    model: str | type[Model]
-    reciprocal: bool
-    dim: int
-    init_std: float | None
-    init_from: Any  # a run or its folder
-    weight_mode: str
-    label_exponent: float | None
-    beta_decay_epochs: int | None
-    beta: float | None
-    beta_min: float
-    nonlinearity: str
-    weight_scaling: str | None
-    lower_is_better: bool | str | Sequence[str]
-    negative_weights: str
-    zero_weights: str
-    duplicates: str
-    negative_sampling: str
-    num_negatives: int | None
-    negative_distribution: str
-    corrupt_side: str
-    filter_negatives: bool
-    epochs: int
-    batch_size: int | None
-    loss: str
-    reduction: str
-    regularizer: str
-    regularizer_scope: str | None
-    optimizer: str
-    lr: float | None
-    stop_metric: str
-    eval_every: int
-    eval_start: int | None
-    patience: int
-    valid_min_weight: float
-    stop_fraction: float
-    seed: int
-    device: str
-    engine: str
-    memory_limit: str | None
-    partitions: str | None
-    checkpoint_every: str | int
-    column_importance: str | Mapping[str, float] | None
-    attribute_loss_weight: float | None
-    rule_loss_weight: float
-    rule_batch_size: int
-    semi_supervised: str
-
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -555,11 +504,9 @@ def show_settings(function: Function) -> Function:
     """Show all settings in the signature and the docstring of a function that takes them as `**settings`."""
     signature = inspect.signature(function)
     *own, _ = signature.parameters.values()
-    types = TrainSettings.__annotations__
+    keyword = inspect.Parameter.KEYWORD_ONLY
     shown = [
-        inspect.Parameter(
-            each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=types[each.name].__forward_arg__
-        )
+        inspect.Parameter(each.name, keyword, default=each.default, annotation=each.annotation)
         for each in SETTINGS.values()
     ]
     function.__signature__ = signature.replace(parameters=[*own, *shown])  # type: ignore[attr-defined]
