@@ -885,7 +885,6 @@ def extend(
     train_known: bool = False,
     epochs: int | None = None,
     remove: Any = None,
-    duplicates: str = "last",
     node_attributes: Any = None,
     model: object = None,
     progress: bool | Reporter = True,
@@ -897,7 +896,7 @@ def extend(
     run
         A run or its folder.
     edges
-        New edges, from any source that `focuse.read` accepts.
+        New edges, from any source that `focuse.read` accepts. One that repeats a training triple replaces its weight.
     out
         Folder of the new run.
     train_known
@@ -905,8 +904,6 @@ def extend(
         names stay bitwise equal. If True, all embeddings are then trained for `epochs` more epochs on all edges.
     remove
         Triples to remove.
-    duplicates
-        Weight of a new edge that repeats a training triple: 'last', 'max', 'mean' or 'keep'.
     node_attributes
         Node attributes of new entities.
     model
@@ -927,7 +924,7 @@ def extend(
     if train_known and base.settings.engine == "partitioned":
         raise FocuseError("a run trained with partitions keeps its optimizer state on disk; leave out train_known")
     reporter = make_reporter(progress)
-    change = RequestedChange(edges, remove, duplicates, node_attributes)
+    change = RequestedChange(edges, remove, node_attributes)
     with explain_memory_errors():
         grown = build_extension(base, change, train_known, epochs, reporter)
         return _continue_training(base, grown, out, reporter) if train_known else _finish_extension(base, grown, out)

@@ -185,13 +185,15 @@ class TestChangedTriples:
         assert len(made.graph) == len(base.graph) + 4
         assert len(made.splits.test) == len(base.splits.test)
 
-    def test_repeated_triple_is_merged_by_the_duplicate_policy(self, base: focuse.Run) -> None:
+    def test_repeated_triple_gets_the_new_weight(self, base: focuse.Run) -> None:
         first = tuple(base.graph.select(np.arange(1)).to_arrow().to_pylist()[0].values())
-        other = 0.123
-        for policy, expected in (("last", [other]), ("mean", [(first[3] + other) / 2]), ("keep", [first[3], other])):
-            made = focuse.extend(base, [(*first[:3], other)], duplicates=policy, progress=False)
-            rows = [row["weight"] for row in made.graph.to_arrow().to_pylist() if tuple(row.values())[:3] == first[:3]]
-            assert sorted(rows) == pytest.approx(sorted(expected))
+        made, notes = told(base, [(*first[:3], 0.5), (*first[:3], 0.123)])
+        assert "1 row repeats a (head, relation, tail); the last one is used" in notes
+        assert "1 edge changes the weight of a training triple" in notes
+        rows = [row["weight"] for row in made.graph.to_arrow().to_pylist() if tuple(row.values())[:3] == first[:3]]
+        assert rows == [0.123]
+        assert len(made.graph) == len(base.graph)
+        assert (made.extended[0]["updated"], made.extended[0]["added"]) == (1, 0)
 
     def test_removed_triples_are_gone_with_a_note(self, base: focuse.Run, tmp_path: Path) -> None:
         gone = [tuple(row.values())[:3] for row in base.graph.select(np.arange(3)).to_arrow().to_pylist()]
@@ -274,8 +276,6 @@ class TestFaults:
             focuse.extend(tmp_path / "nowhere", NEW, progress=False)
 
     def test_inapplicable_settings_are_refused(self, base: focuse.Run) -> None:
-        with pytest.raises(FocuseError, match="policy for repeated triples"):
-            focuse.extend(base, NEW, duplicates="frist", progress=False)
         with pytest.raises(FocuseError, match="at least 1"):
             focuse.extend(base, NEW, train_known=True, epochs=0, progress=False)
         with pytest.raises(FocuseError, match="does not use node attributes"):

@@ -134,9 +134,6 @@ def extend(
         typer.Option(help="Epochs on new edges [default: 50], or of --train-known [default: a fifth of the run's]."),
     ] = None,
     remove: Annotated[Path | None, typer.Option(help="Triples that are facts no longer.")] = None,
-    duplicates: Annotated[
-        str, typer.Option(help="What a triple of train weighs that comes again: last, max, mean or keep (both rows).")
-    ] = "last",
     node_attributes: Annotated[
         Path | None, typer.Option(help="Numeric attributes of new entities: entity, attribute, value.")
     ] = None,
@@ -163,7 +160,7 @@ def extend(
     given = None if edges is None else layout.read(edges)
     gone = None if remove is None else layout.read(remove)
     made = extend_run(
-        run, given, out=out, train_known=train_known, epochs=epochs, remove=gone, duplicates=duplicates,
+        run, given, out=out, train_known=train_known, epochs=epochs, remove=gone,
         node_attributes=node_attributes, progress=not quiet,
     )  # fmt: skip
     data = {"run": str(out), **made.extended[-1]}

@@ -47,13 +47,11 @@ Note = Callable[[str], None]
 class RequestedChange:
     """The requested change of a graph: `edges` to add and triples to `remove`, either of which may be None.
 
-    `duplicates` is the weight of a new edge that repeats a training triple: last (the new weight), max, mean, or keep
-    (both rows are kept). `attributes` are those of new entities.
+    A new edge that repeats a training triple replaces its weight. `attributes` are those of new entities.
     """
 
     edges: Any = None
     remove: Any = None
-    duplicates: str = "last"
     attributes: Any = None
 
 
@@ -200,7 +198,7 @@ def update_graph(
     if splits.merger is not None:
         facts = splits.merger(facts)
     facts = _without_held_out(facts, splits, note)
-    train, fresh, updated = _merge_into_train(splits.train, facts, change.duplicates, note)
+    train, fresh, updated = _replace_weights(splits.train, facts, note)
     if not (removed or updated or len(fresh)):
         if change.edges is None:
             raise FocuseError("none of the triples to remove is in the run; there is nothing to change")
@@ -234,9 +232,11 @@ def _read_new_edges(settings: Config, change: RequestedChange, splits: Splits, n
         count = counted(len(known_negatives), "known negatives", "are")
         note(f"{facts.source}: {count} left out; an extension only adds positives")
     repeated = facts.num_repeated
-    if repeated and change.duplicates != "keep":
-        note(f"{facts.source}: {repeated:,} rows repeat a (head, relation, tail); merged by {change.duplicates!r}")
-    return _with_default_weights(facts.merge_repeated(change.duplicates), splits.train, note)
+    if repeated:
+        note(
+            f"{facts.source}: {counted(repeated, 'rows', 'repeat')} a (head, relation, tail); the last of them is used"
+        )
+    return _with_default_weights(facts.merge_repeated("last"), splits.train, note)
 
 
 def _with_default_weights(facts: Graph, train: Graph, note: Note) -> Graph:
@@ -312,24 +312,19 @@ def _without_held_out(facts: Graph, splits: Splits, note: Note) -> Graph:
     return facts
 
 
-def _merge_into_train(train: Graph, new: Graph, policy: str, note: Note) -> tuple[Graph, Graph, int]:
-    """Merge new edges that repeat triples of train; return train, the other edges, and the number of new weights."""
+def _replace_weights(train: Graph, new: Graph, note: Note) -> tuple[Graph, Graph, int]:
+    """Give triples of train the weights of new edges; return train, the other edges, and the number of new weights."""
     repeated = contained_in(train, new)
-    old = train.select(repeated)
-    repeats = contained_in(new, old)
-    if not repeats.any() or policy == "keep":
-        if repeats.any():
-            note(f"{new.source}: {counted(int(repeats.sum()), 'edges', 'repeat')} a triple of train; all rows are kept")
+    if not repeated.any():
         return train, new, 0
-    merged = concatenate([old, new.select(repeats)]).merge_repeated(policy)
-    first = old.merge_repeated("last")
-    order = np.argsort(first.keys)
-    before = first.weight[order][find_sorted(first.keys[order], merged.keys)[0]]
-    changed = int((before != merged.weight).sum())
+    old = train.select(repeated).merge_repeated("last")
+    is_known = contained_in(new, old)
+    again, order = new.select(is_known), np.argsort(old.keys)
+    before = old.weight[order][find_sorted(old.keys[order], again.keys)[0]]
+    changed = int((before != again.weight).sum())
     if changed:
-        count = counted(changed, "edges", "change")
-        note(f"{new.source}: {count} the weight of a training triple; merged by {policy!r}")
-    return concatenate([train.select(~repeated), merged]), new.select(~repeats), changed
+        note(f"{new.source}: {counted(changed, 'edges', 'change')} the weight of a training triple")
+    return concatenate([train.select(~repeated), again]), new.select(~is_known), changed
 
 
 def _warn_about_weights(facts: Graph, train: Graph, normalizer: Normalizer, splits: Splits, note: Note) -> None:
