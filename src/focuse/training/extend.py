@@ -233,9 +233,7 @@ def _read_new_edges(settings: Config, change: RequestedChange, splits: Splits, n
         note(f"{facts.source}: {count} left out; an extension only adds positives")
     repeated = facts.num_repeated
     if repeated:
-        note(
-            f"{facts.source}: {counted(repeated, 'rows', 'repeat')} a (head, relation, tail); the last of them is used"
-        )
+        note(f"{facts.source}: {counted(repeated, 'rows', 'repeat')} a (head, relation, tail); the last one is used")
     return _with_default_weights(facts.merge_repeated("last"), splits.train, note)
 
 

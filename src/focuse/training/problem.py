@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,8 +26,9 @@ from focuse.data.triple_index import TripleIndex, build_triple_index, id_tensors
 from focuse.data.weights import Normalizer
 from focuse.engines.base import Step
 from focuse.engines.process_group import current_group
+from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError
-from focuse.models.base import Model
+from focuse.models.base import Model, join_inverse_relations, split_inverse_relations
 from focuse.models.registry import model_class
 from focuse.objective.focuse import FocusELayer, SoftLabels
 from focuse.objective.losses import (
@@ -47,6 +49,9 @@ from focuse.objective.negatives import (
 )
 from focuse.objective.randomness import StreamKey, draw_integers, generator
 from focuse.random_streams import RandomStream
+from focuse.storage.run_folder import RunFolder
+from focuse.storage.tables import check_tables
+from focuse.storage.tensors import Tables
 from focuse.system import chunks
 from focuse.training.preparation import make_context
 from focuse.training.validation import Validator, confidence_validator, rank_validator
@@ -232,6 +237,54 @@ def init_tables(
     return {"entity": entity, "relation": relation} | model.init_parameters(settings.dim, random)
 
 
+def copy_embeddings(tables: Tables, folder: str, splits: Splits, note: Callable[[str], None]) -> Tables:
+    """Return initial `tables` for a training on `splits`, with the rows of the run in `folder` for the same names.
+
+    Names that the other run does not have keep their initial values, and so do shared parameters (filters, matrices).
+    If the other model has an encoder, its encoded tables are used. So one model can pretrain another, such as TransE
+    or KBGAT's attention for ConvKB.
+    """
+    store = RunFolder.open(Path(folder))
+    settings, other, _ = store.metadata()
+    found = store.model("cpu")[0]
+    model = build_model(replace(settings, device="cpu"), other)  # the tables are on the CPU
+    check_tables(found, settings, model, other.train, Path(folder))
+    if model.encoder is not None:
+        found = dict(TableScorer(model, found, settings.reciprocal).encoded_tables())
+    made, copied = dict(tables), []
+    for name, plural in (("entity", "entities"), ("relation", "relations")):
+        wanted, known = getattr(splits.train, plural), getattr(other.train, plural)
+        # A relation and its inverse are one row here, because the other run may have no inverse relations.
+        inverse = len(tables[name]) > len(wanted)
+        rows = join_inverse_relations(tables[name]) if inverse else tables[name].clone()
+        source = found[name] if len(found[name]) == len(known) else join_inverse_relations(found[name])
+        if rows.shape[1] != source.shape[1]:
+            raise FocuseError(
+                f"init_from {folder}: a row of its {name} table ({settings.model}, dim {settings.dim}) has "
+                f"{source.shape[1]} values, but this training needs {rows.shape[1]}; choose a model and a dim of the "
+                "same width"
+            )
+        place = torch.from_numpy(known.ids(wanted.column)).long()
+        rows[place >= 0] = source[place[place >= 0]].to(rows)
+        made[name] = split_inverse_relations(rows) if inverse else rows
+        copied.append(int((place >= 0).sum()))
+    if not copied[0]:
+        raise FocuseError(f"init_from {folder}: it has none of this graph's entities; give a run with the same names")
+    note(
+        f"init_from {folder}: {copied[0]:,} of {len(splits.train.entities):,} entities and {copied[1]:,} of "
+        f"{len(splits.train.relations):,} relations start from its {settings.model} embeddings"
+    )
+    trained = build_triple_index([other.train.align(splits.train).graph])
+    for part, name in ((splits.valid, "validation"), (splits.test, "test")):
+        seen = int(trained.contains(*id_tensors(part)).sum()) if len(part) else 0
+        if seen:
+            note(
+                f"init_from {folder}: leakage: it was trained on {seen:,} of the {len(part):,} {name} triples, so "
+                "metrics will be too high; use the same split (--seed, or --valid and --test)"
+            )
+    return made
+
+
 def as_batch(graph: Graph, weight: npt.NDArray[Any], device: torch.device | str) -> Batch:
     """Return all edges of a graph as one batch on the device, with the given weights [n]."""
     columns = (*id_tensors(graph), torch.from_numpy(weight.astype(np.float32, copy=False)))
@@ -367,8 +420,5 @@ class TrainingProblem:
         rows = current_group().shard(self.entities) if config.engine == "sharded" else slice(None)
         if config.init_from is None:
             return init_tables(config, self.model, *sizes, rows)
-        from focuse.training.warm_start import copy_embeddings
-
-        tables = init_tables(config, self.model, *sizes)
-        tables = copy_embeddings(tables, config.init_from, self.splits, build_model, note)
+        tables = copy_embeddings(init_tables(config, self.model, *sizes), config.init_from, self.splits, note)
         return tables | {"entity": tables["entity"][rows]}
