@@ -112,7 +112,7 @@ def prepare(edges: int, entities: int) -> None:
     """Encode, split and weigh so many edges, and print the most that each took."""
     from focuse.config import Config
     from focuse.data.out_of_core import encode_blocks, scratch_folder
-    from focuse.training.callbacks import SilentReporter
+    from focuse.training.callbacks import Reporter
     from focuse.training.preparation import fit_training_normalizer, ignore_equal_weights, make_splits
 
     random = np.random.default_rng(0)
@@ -130,9 +130,9 @@ def prepare(edges: int, entities: int) -> None:
         graph = encode_blocks(blocks(), "edges", True, scratch_folder())
     with highest() as prepared:
         settings = Config.from_kwargs(engine="sharded", label_exponent=1.0, device="cpu")
-        splits = make_splits(graph, None, None, 0.1, 0.1, settings, SilentReporter())
+        splits = make_splits(graph, None, None, 0.1, 0.1, settings, Reporter())
         resolved = settings.resolve(splits.train, "cpu")
-        ignore_equal_weights(resolved, splits, fit_training_normalizer(resolved, splits), SilentReporter())
+        ignore_equal_weights(resolved, splits, fit_training_normalizer(resolved, splits), Reporter())
     print(
         f"{edges:,} edges: {encoded[-1] / 1e6:,.0f} MB to encode, {prepared[-1] / 1e6:,.0f} MB to split and weigh",
         flush=True,

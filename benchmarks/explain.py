@@ -30,9 +30,9 @@ from focuse.engines.scorer import TableScorer
 from focuse.inference.explain import cosine_similarities
 from focuse.inference.influence import Influence, TrainedObjective
 from focuse.objective.randomness import EpochOrder
-from focuse.training.callbacks import SilentReporter
+from focuse.training.callbacks import Reporter
 from focuse.training.problem import TrainingProblem
-from focuse.training.trainer import InMemoryPlacement, Trainer, build_engine
+from focuse.training.trainer import Placement, Trainer, build_engine
 
 REMOVED = 5
 SINGLE = 8  # triples per question that are removed one by one
@@ -59,25 +59,25 @@ def small(name: str, entities: int = 150) -> focuse.Graph:
     return focuse.read(graph.select(np.isin(graph.head, chosen) & np.isin(graph.tail, chosen)).to_arrow())
 
 
-class Without(InMemoryPlacement):
+class Without(Placement):
     """A training in which some rows of train do not take part; initial values, shuffles and negatives stay."""
 
     def __init__(self, problem: TrainingProblem, engine: AutogradEngine, gone: Ids) -> None:
         super().__init__(problem, engine)
-        self.kept = torch.ones(len(self.triples), dtype=torch.bool)
+        self.kept = torch.ones(len(problem.triple_store), dtype=torch.bool)
         self.kept[torch.as_tensor(np.asarray(gone, np.int64))] = False
 
     def _order(self, epoch: int) -> EpochOrder:
         rows = torch.cat(list(super()._order(epoch).batches))
         rows = rows[self.kept[rows]]
-        return EpochOrder(torch.split(rows, self.problem.config.batch_size or len(self.triples)), len(rows))
+        return EpochOrder(torch.split(rows, self.config.batch_size or len(self.kept)), len(rows))
 
 
 def trained(run: focuse.Run, seed: int, gone: Ids = ()) -> TableScorer:
     """The run's training again, from another seed and without some rows."""
     problem = TrainingProblem.build(replace(run.settings, seed=seed), run.splits, run.normalizer)
-    engine = build_engine(problem, None, SilentReporter())
-    trainer = Trainer(problem, engine, Without(problem, engine, gone), SilentReporter())
+    engine = build_engine(problem, None, Reporter())
+    trainer = Trainer(Without(problem, engine, gone), Reporter())
     return TableScorer(problem.model, trainer.run().final())
 
 

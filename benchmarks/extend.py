@@ -51,8 +51,8 @@ SHARE = 0.02  # of the entities are unseen
 FEWEST = 4  # edges that an unseen entity has
 MOST_KNOWN = 1000  # validation edges between known entities that are ranked
 JUDGED = 10  # of its edges at most are ranked
-WAYS = ("frozen", "warm", "mean", "chance", "popularity", "full")
-LEARNT = ("frozen", "warm", "full")
+WAYS = ("new", "all", "mean", "chance", "popularity", "full")
+LEARNT = ("new", "all", "full")
 SETTINGS: dict[str, Any] = {"model": "complex", "dim": 50, "label_exponent": 1.0, "progress": False}
 
 
@@ -71,7 +71,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("graphs", nargs="*", default=["careers", "ppi5k", "nl27k", "cn15k"])
     parser.add_argument("--given", type=int, nargs="+", default=[1, 2, 5, 10, 20])
     parser.add_argument("--full", type=int, nargs="*", default=[1, 5, 20], help="of these, train on everything, too")
-    parser.add_argument("--warm", type=int, nargs="*", default=[1, 5, 20], help="of these, let all rows train on, too")
+    parser.add_argument("--all", type=int, nargs="*", default=[1, 5, 20], help="of these, train known names, too")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--model", default="complex")
     parser.add_argument("--epochs", type=int, default=30)
@@ -81,7 +81,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", type=int, nargs="+", help="how long it takes, by the number of entities")
     parser.add_argument("--table", type=Path, help="print what is in such a file as a Markdown table")
     parser.add_argument("--out", type=Path)
-    return smoke.parse(parser, graphs=[smoke.GRAPH], given=[2], full=[2], warm=[2], epochs=1)
+    return smoke.parse(parser, graphs=[smoke.GRAPH], given=[2], full=[2], all=[2], epochs=1)
 
 
 def whole(name: str) -> focuse.Graph:
@@ -192,7 +192,7 @@ def rows(name: str, seed: int, options: argparse.Namespace) -> Iterator[dict[str
     for k in options.given:
         given = task.given.select(task.turn < k)
         for way in options.ways:
-            if (way == "full" and k not in options.full) or (way == "warm" and k not in options.warm):
+            if (way == "full" and k not in options.full) or (way == "all" and k not in options.all):
                 continue
             started, worked = time.perf_counter(), time.process_time()
             if way == "full":
@@ -200,15 +200,15 @@ def rows(name: str, seed: int, options: argparse.Namespace) -> Iterator[dict[str
                 everything = focuse.read(join_names(parts.train, given))
                 run = focuse.train(everything, valid=parts.valid, test_fraction=0.0, **asked)
             else:
-                few = None if way in ("frozen", "warm") else 0
-                run = focuse.extend(base, given, frozen=way != "warm", epochs=few, progress=False)
+                few = None if way in ("new", "all") else 0
+                run = focuse.extend(base, given, train_known=way == "all", epochs=few, progress=False)
             seconds, worked = time.perf_counter() - started, time.process_time() - worked
             if way == "chance":
                 run = by_chance(run, len(base.graph.entities), seed)
-            weights = options.weights and way in ("frozen", "warm", "full")
+            weights = options.weights and way in LEARNT
             old = base.splits.valid.select(np.arange(min(MOST_KNOWN, len(base.splits.valid))))
             row = popular(run, task) if way == "popularity" else figures(run, task, weights)
-            if way in ("frozen", "warm", "full"):
+            if way in LEARNT:
                 row |= {"mrr_known": of_known(run, task, old), "mrr_known_before": of_known(base, task, old)}
             yield {**about, "way": way, "k": k, "mean_given": round(len(given) / about["unseen"], 2),
                    **row, "seconds": seconds, "processor_seconds": worked}  # fmt: skip

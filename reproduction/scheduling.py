@@ -32,7 +32,7 @@ from focuse.errors import FocuseError, Stopped
 from focuse.storage.atomic import ProcessLock
 from focuse.storage.run_folder import RunFolder
 from focuse.system import interruptible
-from focuse.training.callbacks import LineReporter, Reporter, SilentReporter, make_reporter
+from focuse.training.callbacks import LineReporter, Reporter, make_reporter
 from focuse.training.validation import best_epoch_row
 from reproduction.grid import Cell, published_results
 from reproduction.report import write_report
@@ -243,7 +243,7 @@ class CellTrainer:
         return result
 
 
-class EpochReporter(SilentReporter):
+class EpochReporter(Reporter):
     """Shows the epochs of a training without its notes, which are the same for all cells of a data set."""
 
     def __init__(self, shown: Reporter) -> None:

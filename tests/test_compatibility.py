@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from kept_answers import answers, contents, differences
+from older import older
 
 import focuse
 from focuse import FocuseError
 from focuse.config import SETTINGS, Config
 from focuse.storage.metadata import FORMAT
-from focuse.storage.old_names import OLD_SETTING_NAMES, OLD_SETTING_VALUES
+from focuse.storage.old_names import OLD_SETTING_NAMES, OLD_SETTING_VALUES, REMOVED_SETTINGS
 
 KEPT = Path(__file__).parent / "fixtures" / "runs"
 RUNS = sorted(path.parent.relative_to(KEPT).as_posix() for path in KEPT.glob("format-*/*/run.toml"))
@@ -29,7 +30,6 @@ RENAMED = {
     "sampling": "negative_sampling",
     "negatives": "num_negatives",
     "decay": "beta_decay_epochs",
-    "decays": "column_beta_decay_epochs",
     "beta_floor": "beta_min",
     "normalize": "weight_scaling",
     "importance": "column_importance",
@@ -74,7 +74,9 @@ def kept(tmp_path):
         before = json.loads((KEPT / f"{name}.json").read_text(encoding="utf-8"))
         before["explanation"].pop("method", None)  # is no longer part of an explanation
         before["settings"] = {
-            RENAMED.get(key, key): VALUES.get((key, value), value) for key, value in before["settings"].items()
+            RENAMED.get(key, key): VALUES.get((key, value), value)
+            for key, value in before["settings"].items()
+            if key not in REMOVED_SETTINGS
         }
         before["evaluation"]["settings"]["protocol"] = "per-side"  # which was called "sides"
         before["evaluation"]["order"] = {"concordance": before["evaluation"]["order"]["concordance"]}
@@ -144,6 +146,18 @@ def test_a_name_or_value_of_today_is_never_an_old_one():
         assert (name, today) not in OLD_SETTING_VALUES
         with pytest.raises(FocuseError):
             Config.from_kwargs(**{name: value})
+
+
+@pytest.mark.parametrize("name", sorted(REMOVED_SETTINGS))
+def test_a_removed_setting_is_an_error_only_if_a_run_used_it(name, kept):
+    path = older(kept("format-4/columns")[0]) / "run.toml"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("[settings]", f'[settings]\n{name} = ""'), encoding="utf-8")
+    focuse.load(path.parent)
+    path.write_text(text.replace("[settings]", f'[settings]\n{name} = "fit=1"'), encoding="utf-8")
+    for read in (focuse.load, lambda folder: focuse.read_config(folder / "run.toml")):
+        with pytest.raises(FocuseError, match=f"run.toml: {name} = 'fit=1' was removed from focuse; train with one"):
+            read(path.parent)
 
 
 def test_comparison_detects_differences():

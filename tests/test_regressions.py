@@ -36,7 +36,7 @@ def test_validation_ranks_with_the_current_tables(optimizer: str) -> None:
     valid, known = run.splits.valid, build_triple_index(parts)
     from focuse.training.validation import rank_validator
 
-    judge = rank_validator(valid, run.splits.train, known, run.settings.valid_min_weight, run.settings.seed)
+    judge = rank_validator(valid, run.splits.train, parts, run.settings.valid_min_weight, run.settings.seed)
     assert judge is not None
     assert run.history[-1]["valid_mrr"] == judge(fresh)
     assert evaluate(fresh, AlignedGraph(valid), run.splits.train, known).all.n == len(valid)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
-from focuse.config import Config, TrainSettings, show_settings
+from focuse.config import Config, show_settings
 from focuse.data.graph import Graph
 from focuse.data.splits import Splits
 from focuse.data.triple_index import filter_index
@@ -48,8 +48,7 @@ from focuse.training.callbacks import (
     make_callbacks,
     make_reporter,
 )
-from focuse.training.extend import BaseRun, Extension, build_extension, read_extended, write_extended
-from focuse.training.graph_update import RequestedChange
+from focuse.training.extend import Extension, RequestedChange, build_extension, read_extended, write_extended
 from focuse.training.label_exponent import LabelExponentTrial, choose_label_exponent, read_trials, write_trials
 from focuse.training.problem import build_model
 from focuse.training.shared_memory import PreparedData, prepare_once_per_machine
@@ -506,7 +505,7 @@ def train(
     callbacks: Sequence[object] = (),
     track: Sequence[str] | str = (),
     deadline: float = math.inf,
-    **settings: Unpack[TrainSettings],
+    **settings: Any,
 ) -> Run:
     """Train embeddings of a weighted graph.
 
@@ -771,12 +770,9 @@ def extend(
     edges: Any = None,
     *,
     out: str | Path | None = None,
-    frozen: bool = True,
+    train_known: bool = False,
     epochs: int | None = None,
     remove: Any = None,
-    duplicates: str = "last",
-    valid_fraction: float = 0.0,
-    test_fraction: float = 0.0,
     node_attributes: Any = None,
     model: object = None,
     progress: bool | Reporter = True,
@@ -788,18 +784,14 @@ def extend(
     run
         A run or its folder.
     edges
-        New edges, from any source that `focuse.read` accepts.
+        New edges, from any source that `focuse.read` accepts. One that repeats a training triple replaces its weight.
     out
         Folder of the new run.
-    frozen
-        If True, only the embeddings of new names are trained, for `epochs` epochs on their edges, and all others stay
-        bitwise equal. If False, all embeddings are trained for `epochs` more epochs.
+    train_known
+        If False, only the embeddings of new names are trained, for `epochs` epochs on their edges, and those of known
+        names stay bitwise equal. If True, all embeddings are then trained for `epochs` more epochs on all edges.
     remove
         Triples to remove.
-    duplicates
-        Weight of a new edge that repeats a training triple: 'last', 'max', 'mean' or 'keep'.
-    valid_fraction, test_fraction
-        Fractions of the new edges to hold out.
     node_attributes
         Node attributes of new entities.
     model
@@ -817,27 +809,16 @@ def extend(
     if out is not None:
         RunFolder.ensure_new(Path(out))
     base = run if isinstance(run, Run) else load(run, model=model)
-    if not frozen and base.settings.engine == "partitioned":
-        raise FocuseError("a run trained with partitions keeps its optimizer state on disk; use frozen=True (--freeze)")
+    if train_known and base.settings.engine == "partitioned":
+        raise FocuseError("a run trained with partitions keeps its optimizer state on disk; leave out train_known")
     reporter = make_reporter(progress)
-    change = RequestedChange(edges, remove, duplicates, valid_fraction, test_fraction, node_attributes)
+    change = RequestedChange(edges, remove, node_attributes)
     with explain_memory_errors():
-        grown = build_extension(_base_run(base), change, frozen, epochs, reporter)
-        return _finish_frozen_extension(base, grown, out) if frozen else _continue_training(base, grown, out, reporter)
+        grown = build_extension(base, change, train_known, epochs, reporter)
+        return _continue_training(base, grown, out, reporter) if train_known else _finish_extension(base, grown, out)
 
 
-def _base_run(run: Run) -> BaseRun:
-    """Return the parts of a run that an extension starts from."""
-    last = run.last if run.last is not None or run.folder is None else RunFolder.open(run.folder).load_checkpoint()
-    name = "a run in memory" if run.folder is None else str(run.folder)
-    settings = run.settings  # a run is always extended in memory, whatever engine trained it
-    if settings.engine in ("partitioned", "sharded"):
-        settings = replace(settings, engine="auto", partitions=None)
-    parts = settings, run.splits, run.normalizer, dict(run.scorer.tables), last, run.history
-    return BaseRun(*parts, run.extended, name)
-
-
-def _finish_frozen_extension(base: Run, grown: Extension, out: str | Path | None) -> Run:
+def _finish_extension(base: Run, grown: Extension, out: str | Path | None) -> Run:
     """Return the extended run, whose new rows are already trained."""
     model = build_model(replace(grown.settings, device=str(base.scorer.device)), grown.splits)
     scorer, last = TableScorer(model, grown.checkpoint.tables, grown.settings.reciprocal), grown.checkpoint

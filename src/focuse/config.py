@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
 from os import PathLike
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from focuse.errors import FocuseError, did_you_mean, nearest
-from focuse.option_strings import choose, parse_named_numbers, parse_names, parse_partitions, to_option_string
+from focuse.option_strings import parse_named_numbers, parse_names, parse_partitions, to_option_string
 from focuse.storage.old_names import OLD_SETTING_NAMES, OLD_SETTING_VALUES
 from focuse.system import parse_memory
 
@@ -84,7 +84,7 @@ class Setting:
     def coerce(self, value: Any) -> Any:
         """Return `value` as a built-in type; NumPy numbers, paths and mappings of columns are accepted."""
         accepted, convert, words = SETTING_TYPES[self.type]
-        if self.name in ("column_importance", "column_beta_decay_epochs"):
+        if self.name == "column_importance":
             value = to_option_string(value)
         if isinstance(value, PathLike) or (self.name == "checkpoint_every" and isinstance(value, int)):
             value = str(value)
@@ -265,8 +265,6 @@ class Config:
 
     column_importance: str | None = setting(None, "Advanced", auto="learned from the graph",
         help="Importance of several weight columns, like confidence=2,recency=1.")
-    column_beta_decay_epochs: str | None = setting(None, "Advanced", requires=DECAYING_BETA, auto="beta_decay_epochs",
-        help="beta_decay_epochs of single weight columns, like confidence=20,recency=50.")
     attribute_loss_weight: float | None = setting(None, "Advanced", minimum=0, below=1, models="attribute loss",
         auto="that of the model", help="Weight of the loss of node attributes.")
     rule_loss_weight: float = setting(0.2, "Advanced", minimum=0, models="confidence",
@@ -363,15 +361,13 @@ class Config:
 
     def check(self) -> None:
         """Raise FocuseError for the first invalid setting."""
-        from focuse.objective.focuse import NONLINEARITIES, make_nonlinearity
+        from focuse.objective.focuse import make_nonlinearity
 
         model = _model_class(self.model)
         for name, declared in SETTINGS.items():
             declared.check(getattr(self, name))
-        if ":" in self.nonlinearity:
+        if self.nonlinearity != "auto":
             make_nonlinearity(self.nonlinearity)
-        else:
-            choose("nonlinearity", self.nonlinearity, ["auto", *NONLINEARITIES])
         if self.negative_distribution == "type" and self.negative_sampling != "per-triple":
             raise FocuseError(
                 "negative_distribution 'type' requires negative_sampling 'per-triple' (--negative-sampling per-triple)"
@@ -382,10 +378,6 @@ class Config:
         self._check_loss(model)
         self._check_regularizer()
         parse_named_numbers(self.column_importance or "", "column_importance")
-        decays = parse_named_numbers(self.column_beta_decay_epochs or "", "column_beta_decay_epochs")
-        for name, epochs in decays.items():
-            if epochs != int(epochs):
-                raise FocuseError(f"column_beta_decay_epochs {name}={epochs:g}: give a whole number of epochs")
         checkpoint_interval(self.checkpoint_every)
         if self.memory_limit is not None:
             parse_memory(self.memory_limit)
@@ -506,58 +498,6 @@ DEFAULTS: dict[str, Any] = {name: declared.default for name, declared in SETTING
 PROVENANCE = ("given", "model", "derived")
 
 
-class TrainSettings(TypedDict, total=False):
-    """The settings that `focuse.train` takes as keyword arguments, with the types that it accepts."""
-
-    model: str | type[Model]
-    reciprocal: bool
-    dim: int
-    init_std: float | None
-    init_from: Any  # a run or its folder
-    weight_mode: str
-    label_exponent: float | None
-    beta_decay_epochs: int | None
-    beta: float | None
-    beta_min: float
-    nonlinearity: str
-    weight_scaling: str | None
-    lower_is_better: bool | str | Sequence[str]
-    negative_weights: str
-    zero_weights: str
-    duplicates: str
-    negative_sampling: str
-    num_negatives: int | None
-    negative_distribution: str
-    corrupt_side: str
-    filter_negatives: bool
-    epochs: int
-    batch_size: int | None
-    loss: str
-    reduction: str
-    regularizer: str
-    regularizer_scope: str | None
-    optimizer: str
-    lr: float | None
-    stop_metric: str
-    eval_every: int
-    eval_start: int | None
-    patience: int
-    valid_min_weight: float
-    stop_fraction: float
-    seed: int
-    device: str
-    engine: str
-    memory_limit: str | None
-    partitions: str | None
-    checkpoint_every: str | int
-    column_importance: str | Mapping[str, float] | None
-    column_beta_decay_epochs: str | Mapping[str, int] | None
-    attribute_loss_weight: float | None
-    rule_loss_weight: float
-    rule_batch_size: int
-    semi_supervised: str
-
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -565,11 +505,9 @@ def show_settings(function: Function) -> Function:
     """Show all settings in the signature and the docstring of a function that takes them as `**settings`."""
     signature = inspect.signature(function)
     *own, _ = signature.parameters.values()
-    types = TrainSettings.__annotations__
+    keyword = inspect.Parameter.KEYWORD_ONLY
     shown = [
-        inspect.Parameter(
-            each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=types[each.name].__forward_arg__
-        )
+        inspect.Parameter(each.name, keyword, default=each.default, annotation=each.annotation)
         for each in SETTINGS.values()
     ]
     function.__signature__ = signature.replace(parameters=[*own, *shown])  # type: ignore[attr-defined]

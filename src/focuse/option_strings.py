@@ -18,6 +18,15 @@ def choose(kind: str, name: str, choices: Iterable[str]) -> str:
     return name
 
 
+def _finite_number(text: str) -> float:
+    """Return the number in a text, or NaN if there is none or an infinite one."""
+    try:
+        number = float(text)
+    except ValueError:
+        return math.nan
+    return number if math.isfinite(number) else math.nan
+
+
 def parse_option_string(text: str, kind: str) -> tuple[str, list[float], dict[str, float]]:
     """Return the name, the positional numbers and the named numbers of an option; `kind` is its name in errors.
 
@@ -29,11 +38,8 @@ def parse_option_string(text: str, kind: str) -> tuple[str, list[float], dict[st
     named: dict[str, float] = {}
     for part in filter(None, rest.split(",")):
         key, equals, value = part.rpartition("=")
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
+        number = _finite_number(value)
+        if math.isnan(number):
             raise FocuseError(
                 f"{kind} {text!r}: {value!r} is not a number; write the option like 'l3:1e-3' or 'margin:margin=2'"
             )
@@ -51,14 +57,11 @@ def parse_named_numbers(text: str, kind: str) -> dict[str, float]:
     {'confidence': 2.0, 'recency': 1.0}
     """
     numbers: dict[str, float] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in parse_names(text):
         name, _, value = part.rpartition("=")
         name = name.strip()
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if not name or not math.isfinite(number) or number < 0:
+        number = _finite_number(value)
+        if not name or not number >= 0:
             raise FocuseError(f"{kind} {part!r}: write a column and a number of at least 0, like 'confidence=2'")
         if name in numbers:
             raise FocuseError(f"{kind} {text!r}: {name} is given twice")
@@ -102,12 +105,9 @@ def parse_duration(text: str) -> float:
     >>> parse_duration("1.5h")
     5400.0
     """
-    number, unit = text.strip()[:-1], text.strip()[-1:]
-    try:
-        seconds = float(number) * SECONDS_PER_UNIT[unit]
-    except (ValueError, KeyError):
-        seconds = math.nan
-    if not (math.isfinite(seconds) and seconds > 0):
+    text = text.strip()
+    seconds = _finite_number(text[:-1]) * SECONDS_PER_UNIT.get(text[-1:], math.nan)
+    if not 0 < seconds < math.inf:
         raise FocuseError(f"duration {text!r}: give a number above 0 and its unit, like '90s', '30m', '2h' or '1d'")
     return seconds
 

@@ -33,7 +33,7 @@ from focuse.option_strings import choose, parse_duration, parse_option_string
 from focuse.results import ResultTable
 from focuse.storage.atomic import replace_file
 from focuse.storage.metadata import to_toml
-from focuse.training.callbacks import SilentReporter, make_reporter
+from focuse.training.callbacks import Reporter, make_reporter
 from focuse.training.preparation import check_node_attributes, make_splits
 
 try:
@@ -177,7 +177,7 @@ class RepeatedCombinationError(Exception):
     """The sampler has drawn a combination that another trial has; the trial does not count."""
 
 
-class TrialReporter(SilentReporter):
+class TrialReporter(Reporter):
     """Reports the validation results of a training to Optuna, and ends the training if the trial is pruned."""
 
     def __init__(self, trial: optuna.Trial, metric: str) -> None:

@@ -18,7 +18,7 @@ def many(small, with_columns, tmp_path_factory):
     return path
 
 
-def test_columns_are_trained_with_importance_and_decays(command, many, tmp_path):
+def test_columns_are_trained_with_learned_importance(command, many, tmp_path):
     options = [
         "--weight-columns",
         "fit,noise,distance",
@@ -26,8 +26,6 @@ def test_columns_are_trained_with_importance_and_decays(command, many, tmp_path)
         "distance",
         "--weight-mode",
         "focuse",
-        "--column-beta-decay-epochs",
-        "fit=1,distance=3",
     ]
     done = command("train", many, *options, "--out", tmp_path / "run", *QUICK, check=True)
     data = json.loads(done.stdout)
@@ -37,7 +35,7 @@ def test_columns_are_trained_with_importance_and_decays(command, many, tmp_path)
     assert sum(data["weight_columns"]["importance"]) == pytest.approx(1)
     run = focuse.load(tmp_path / "run")
     assert run.splits.merger.importance.tolist() == data["weight_columns"]["importance"]
-    assert (run.settings.column_beta_decay_epochs, run.settings.lower_is_better) == ("fit=1,distance=3", ("distance",))
+    assert run.settings.lower_is_better == ("distance",)
     # Another file is read and merged the same way, whatever the order of its columns.
     chosen = ["--columns", "head,relation,tail,distance,fit,noise"]
     done = command("evaluate", tmp_path / "run", many, *chosen, "--json", check=True)
@@ -90,17 +88,6 @@ def test_known_negatives_are_read_from_a_file(command, signed, tmp_path):
     [
         (["--weight-columns", "fit,nois"], "no column 'nois'"),
         (["--weight-columns", "fit,noise", "--column-importance", "fit"], "write a column and a number"),
-        (
-            [
-                "--weight-columns",
-                "fit,noise,distance",
-                "--weight-mode",
-                "focuse",
-                "--column-beta-decay-epochs",
-                "dist=3",
-            ],
-            "no weight column 'dist'",
-        ),
         (["--weight-columns", "fit,noise"], "all its weights are missing"),
         ([], "several weights with weights (--weight-columns)"),
     ],

@@ -20,7 +20,7 @@ from focuse.engines.scorer import TableScorer
 from focuse.engines.sharded import EmbeddingExchange
 from focuse.evaluation import ranking
 from focuse.evaluation.ranking import rank_graph
-from focuse.training.callbacks import SilentReporter
+from focuse.training.callbacks import Reporter
 from focuse.training.preparation import fit_training_normalizer, with_node_attributes
 from focuse.training.problem import build_model
 from focuse.training.trainer import Trainer, make_trainer
@@ -73,7 +73,7 @@ def graph() -> Splits:
     ]
     splits = split(read(edges), 0.1, 0.1, 0)
     numbers = [(name, "size", float(random.normal())) for name in list(splits.train.entities.column.to_pylist())[::2]]
-    return with_node_attributes(splits, numbers, SilentReporter())
+    return with_node_attributes(splits, numbers, Reporter())
 
 
 def trained(splits: Splits, case: dict[str, Any], engine: str) -> Trainer:
@@ -92,7 +92,7 @@ def trained(splits: Splits, case: dict[str, Any], engine: str) -> Trainer:
     )
     inferred = splits.valid if settings.loss == "squared-error" else None
     trainer = make_trainer(
-        settings, replace(splits, inferred=inferred), fit_training_normalizer(settings, splits), SilentReporter()
+        settings, replace(splits, inferred=inferred), fit_training_normalizer(settings, splits), Reporter()
     )
     trainer.run()
     return trainer

@@ -327,12 +327,12 @@ def test_initial_relations_and_inverses_come_from_one_draw() -> None:
     assert torch.equal(join_inverse_relations(table), expected)
 
 
-@pytest.mark.parametrize("frozen", [True, False])
-def test_extension_adds_a_row_for_a_relation_and_its_inverse(run: focuse.Run, frozen: bool) -> None:
+@pytest.mark.parametrize("train_known", [True, False])
+def test_extension_adds_a_row_for_a_relation_and_its_inverse(run: focuse.Run, train_known: bool) -> None:
     edges = [("e1", "new", "e2", 0.5), ("e3", "new", "n1", 0.9), ("n1", "r0", "e4", 0.7)]
-    grown = focuse.extend(run, edges, frozen=frozen, epochs=2, progress=False)
+    grown = focuse.extend(run, edges, train_known=train_known, epochs=2, progress=False)
     assert len(grown.scorer.tables["relation"]) == 8
-    if frozen:
+    if not train_known:
         old, new = (join_inverse_relations(one.scorer.tables["relation"]) for one in (run, grown))
         assert torch.equal(new[:3], old)
     assert np.isfinite(grown.predict(head="e1", relation="new", top=1)[0].score)

@@ -144,7 +144,7 @@ def load(folder: Path) -> focuse.Run:
 
 def extend(run: focuse.Run, edges: Any, warm: bool, epochs: int) -> focuse.Run:
     """Extend a run by edges; all rows train on if `warm`, else those of new names alone."""
-    return focuse.extend(run, edges, frozen=not warm, epochs=epochs, progress=False)
+    return focuse.extend(run, edges, train_known=warm, epochs=epochs, progress=False)
 
 
 # ---- where the numbers are ------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from small_datasets import load_for_a_process_that_dies, load_small
 import focuse
 from focuse.errors import FocuseError
 from focuse.storage.atomic import ProcessLock
-from focuse.training.callbacks import SilentReporter
+from focuse.training.callbacks import Reporter
 from reproduction.grid import Cell, select_cells
 from reproduction.scheduling import CellTrainer, reproduce
 
@@ -72,7 +72,7 @@ def test_finished_cells_are_not_trained_again(tmp_path) -> None:
     assert len(run(cells("ppi5k"), tmp_path, load=load).results) == 2
     assert loaded == []  # nothing to train: the data is not even loaded
     (trained,) = cells("ppi5k", kinds=["plain"])
-    again = CellTrainer(tmp_path, "cpu", load=load_small).train(trained, SilentReporter())
+    again = CellTrainer(tmp_path, "cpu", load=load_small).train(trained, Reporter())
     assert again is not None
     assert again.info == first.results[name].info
 

@@ -20,7 +20,7 @@ from focuse.training.callbacks import (
     CallbackFailed,
     LineReporter,
     ProgressBarReporter,
-    SilentReporter,
+    Reporter,
     format_epoch,
     make_callbacks,
     make_reporter,
@@ -213,8 +213,8 @@ def test_callbacks_from_classes_and_import_paths(tmp_path, monkeypatch):
     assert make_callbacks(made[0]) == [made[0]]
     for wrong, said in [
         ("mine:Min", r"callback 'mine:Min': mine has no class 'Min' \(did you mean Mine\?\)"),
-        ("mine:Other", "is not a subclass of focuse.Callback"),
-        ("mine:Picky", "callback Picky: cannot be created without arguments"),
+        ("mine:Other", "callback 'mine:Other': is not a focuse.Callback"),
+        ("mine:Picky", "callback 'mine:Picky': cannot be created without arguments"),
         ("nowhere:Mine", "there is no module 'nowhere'"),
         ("mine", "write it like package.module:Class"),
         (7, "callback 7: is not a focuse.Callback"),
@@ -255,14 +255,14 @@ class Terminal(io.StringIO):
 def test_reporter_is_a_bar_on_a_terminal_and_lines_otherwise(monkeypatch):
     monkeypatch.setattr("sys.stderr", Terminal())
     assert type(make_reporter(True)) is ProgressBarReporter
-    assert type(make_reporter(False)) is SilentReporter
+    assert type(make_reporter(False)) is Reporter
     monkeypatch.setattr("sys.stderr", io.StringIO())
     assert type(make_reporter(True)) is LineReporter
-    assert type(make_reporter(False)) is SilentReporter
+    assert type(make_reporter(False)) is Reporter
 
 
 def test_a_reporter_can_be_given(small):
-    class Mine(SilentReporter):
+    class Mine(Reporter):
         def __init__(self):
             self.epochs = []
 

@@ -10,9 +10,9 @@ import torch
 import focuse
 from focuse.data.splits import split
 from focuse.data.weights import fit_normalizer
-from focuse.training.callbacks import SilentReporter
+from focuse.training.callbacks import Reporter
 from focuse.training.cold_start import WEIGHT_OFFSET, NewRowsOptimizer, sibling_means
-from focuse.training.graph_update import RequestedChange, grow
+from focuse.training.extend import RequestedChange, update_graph
 
 ROWS = [
     ("a", "r", "x", 1.0), ("b", "r", "x", 0.0), ("c", "r", "y", 0.5), ("x", "s", "a", 0.4), ("y", "s", "b", 0.6),
@@ -25,8 +25,8 @@ def test_new_entity_starts_at_the_mean_of_entities_with_the_same_edges() -> None
     graph = focuse.read(ROWS)
     splits = split(graph, 0.0, 0.0)
     settings = focuse.Config.from_kwargs(dim=2, model="distmult", label_exponent=1.0).resolve(splits.train, "cpu")
-    grown = grow(
-        settings, splits, fit_normalizer("relation", splits.train), RequestedChange(NEW), SilentReporter().note
+    grown = update_graph(
+        settings, splits, fit_normalizer("relation", splits.train), RequestedChange(NEW), Reporter().note
     )
     table = torch.arange(12.0).view(6, 2) ** 1.5
     mean, found = sibling_means(grown, table)

@@ -12,14 +12,15 @@ import torch
 from safetensors.torch import load_file
 
 import focuse
+from focuse.data.weights import NORMALIZERS, fit_normalizer, with_more_relations
 from focuse.errors import FocuseError
-from focuse.training.callbacks import SilentReporter
+from focuse.training.callbacks import Reporter
 
 ASKED: dict[str, Any] = {"dim": 8, "epochs": 4, "label_exponent": 1.0, "progress": False}
 NEW = [("n1", "r0", "e1", 0.9), ("n1", "r1", "e2", 0.4), ("e3", "r2", "n2", 0.7), ("n2", "r0", "n1", 0.5)]
 
 
-class Told(SilentReporter):
+class Told(Reporter):
     """Keeps the notes."""
 
     def __init__(self) -> None:
@@ -56,9 +57,9 @@ def test_new_entity_with_few_edges_ranks_nearly_as_well_as_after_retraining() ->
     few = [row for place, row in enumerate(unseen) if place % 10 < 4]
     rest = [row for place, row in enumerate(unseen) if place % 10 >= 4]
     run = focuse.train(known, **asked)
-    untrained, made, warm = (
-        focuse.extend(run, few, epochs=epochs, frozen=frozen, progress=False)
-        for epochs, frozen in ((0, True), (None, True), (None, False))
+    untrained, made, all_trained = (
+        focuse.extend(run, few, epochs=epochs, train_known=train_known, progress=False)
+        for epochs, train_known in ((0, False), (None, False), (None, True))
     )
     anew = focuse.train([*known, *few], **asked)
     entities = len(made.graph.entities)
@@ -67,15 +68,15 @@ def test_new_entity_with_few_edges_ranks_nearly_as_well_as_after_retraining() ->
         8, 32, generator=torch.Generator().manual_seed(0)
     )
     untrained.scorer.invalidate()
-    first, frozen, warmed, full = (one.evaluate(rest).all.mrr for one in (untrained, made, warm, anew))
+    first, new, every, full = (one.evaluate(rest).all.mrr for one in (untrained, made, all_trained, anew))
     assert first < 4 * chance
-    assert frozen > 4 * chance
-    assert frozen > 0.8 * full
-    assert warmed > 0.8 * full
+    assert new > 4 * chance
+    assert new > 0.8 * full
+    assert every > 0.8 * full
 
 
-class TestFrozen:
-    def test_frozen_extension_changes_only_new_rows(self, base: focuse.Run) -> None:
+class TestOnlyNewNames:
+    def test_extension_changes_only_new_rows(self, base: focuse.Run) -> None:
         before = {name: table.clone() for name, table in base.scorer.tables.items()}
         made = focuse.extend(base, NEW, progress=False)
         still = focuse.extend(base, NEW, epochs=0, progress=False)
@@ -129,7 +130,7 @@ class TestFrozen:
             str(tmp_path / "one"),
         ]
 
-    def test_frozen_extension_with_known_names_adds_triples_without_training(self, base: focuse.Run) -> None:
+    def test_edges_between_known_names_are_added_without_training(self, base: focuse.Run) -> None:
         facts = {tuple(row.values())[:3] for row in base.graph.to_arrow().to_pylist()}
         held = {tuple(row.values())[:3] for row in base.splits.valid.to_arrow().to_pylist()}
         held |= {tuple(row.values())[:3] for row in base.splits.test.to_arrow().to_pylist()}
@@ -143,54 +144,56 @@ class TestFrozen:
         assert f"'{edge[2]}'" not in str(fresh)
 
 
-def test_warm_extension_continues_training_from_the_run(base: focuse.Run, tmp_path: Path) -> None:
-    made = focuse.extend(base, NEW, frozen=False, epochs=2, out=tmp_path / "warm", progress=False)
+def test_extension_of_known_names_continues_training_from_the_run(base: focuse.Run, tmp_path: Path) -> None:
+    made = focuse.extend(base, NEW, train_known=True, epochs=2, out=tmp_path / "all", progress=False)
     assert [row["epoch"] for row in made.history] == [1, 2, 3, 4, 5, 6]
     old = base.scorer.tables["entity"]
     assert not torch.equal(made.scorer.tables["entity"][: len(old)], old)
     alike = torch.cosine_similarity(made.scorer.tables["entity"][: len(old)], old)
     assert float(alike.mean()) > 0.8
-    found = focuse.load(tmp_path / "warm")
-    assert found.extended[0]["frozen"] is False
-    assert focuse.resume(tmp_path / "warm", epochs=8, progress=False).history[-1]["epoch"] == 8
-    again = focuse.extend(found, [("n5", "r0", "e1", 0.5)], frozen=False, progress=False)
+    found = focuse.load(tmp_path / "all")
+    assert found.extended[0]["train_known"] is True
+    assert focuse.resume(tmp_path / "all", epochs=8, progress=False).history[-1]["epoch"] == 8
+    again = focuse.extend(found, [("n5", "r0", "e1", 0.5)], train_known=True, progress=False)
     assert again.extended[-1]["epochs"] == 1  # a fifth of the four that it was first trained for
 
 
 def test_extension_stopped_early_records_its_actual_epochs(small: focuse.Graph, tmp_path: Path) -> None:
     run = focuse.train(small, dim=8, epochs=10, eval_every=1, patience=1, lr=0.0001, progress=False)
     before = run.history[-1]["epoch"]
-    made = focuse.extend(run, NEW, frozen=False, epochs=500, out=tmp_path / "warm", progress=False)
+    made = focuse.extend(run, NEW, train_known=True, epochs=500, out=tmp_path / "all", progress=False)
     trained = made.history[-1]["epoch"] - before
     assert 0 < trained < 500
-    for found in (made, focuse.load(tmp_path / "warm")):
+    for found in (made, focuse.load(tmp_path / "all")):
         assert found.extended[-1]["epochs"] == trained
-    again = focuse.extend(made, [("n5", "r0", "e1", 0.5)], frozen=False, progress=False)
+    again = focuse.extend(made, [("n5", "r0", "e1", 0.5)], train_known=True, progress=False)
     assert again.settings.epochs == made.history[-1]["epoch"] + -(-before // 5)
 
 
 def test_beta_schedule_is_not_restarted_by_an_extension(small: focuse.Graph) -> None:
     run = focuse.train(small, dim=8, epochs=6, weight_mode="focuse", beta_decay_epochs=4, eval_every=6, progress=False)
     assert [row["beta"] for row in run.history] == [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
-    made = focuse.extend(run, NEW, frozen=False, epochs=2, progress=False)
+    made = focuse.extend(run, NEW, train_known=True, epochs=2, progress=False)
     assert [row["beta"] for row in made.history[6:]] == [0.0, 0.0]
 
 
 class TestChangedTriples:
     def test_held_out_triples_stay_held_out(self, base: focuse.Run) -> None:
         held = base.splits.test.select(np.arange(1)).to_arrow().to_pylist()[0]
-        made, notes = told(base, [*NEW, tuple(held.values())], frozen=False, epochs=1)
+        made, notes = told(base, [*NEW, tuple(held.values())], train_known=True, epochs=1)
         assert "1 edge is in the run's test split and not trained on" in notes
         assert len(made.graph) == len(base.graph) + 4
         assert len(made.splits.test) == len(base.splits.test)
 
-    def test_repeated_triple_is_merged_by_the_duplicate_policy(self, base: focuse.Run) -> None:
+    def test_repeated_triple_gets_the_new_weight(self, base: focuse.Run) -> None:
         first = tuple(base.graph.select(np.arange(1)).to_arrow().to_pylist()[0].values())
-        other = 0.123
-        for policy, expected in (("last", [other]), ("mean", [(first[3] + other) / 2]), ("keep", [first[3], other])):
-            made = focuse.extend(base, [(*first[:3], other)], duplicates=policy, progress=False)
-            rows = [row["weight"] for row in made.graph.to_arrow().to_pylist() if tuple(row.values())[:3] == first[:3]]
-            assert sorted(rows) == pytest.approx(sorted(expected))
+        made, notes = told(base, [(*first[:3], 0.5), (*first[:3], 0.123)])
+        assert "1 row repeats a (head, relation, tail); the last one is used" in notes
+        assert "1 edge changes the weight of a training triple" in notes
+        rows = [row["weight"] for row in made.graph.to_arrow().to_pylist() if tuple(row.values())[:3] == first[:3]]
+        assert rows == [0.123]
+        assert len(made.graph) == len(base.graph)
+        assert (made.extended[0]["updated"], made.extended[0]["added"]) == (1, 0)
 
     def test_removed_triples_are_gone_with_a_note(self, base: focuse.Run, tmp_path: Path) -> None:
         gone = [tuple(row.values())[:3] for row in base.graph.select(np.arange(3)).to_arrow().to_pylist()]
@@ -198,17 +201,10 @@ class TestChangedTriples:
         left = {tuple(row.values())[:3] for row in made.graph.to_arrow().to_pylist()}
         assert not left & set(gone)
         assert made.extended[0]["removed"] == 3
-        assert "frozen rows still reflect them (use --warm to retrain)" in notes
+        assert "the embeddings still reflect them (use --train-known to train them)" in notes
         assert "1 of 4 triples to remove are not in the run" in notes
-        warm, notes = told(base, None, remove=gone, frozen=False, epochs=1)
-        assert len(warm.graph) == len(base.graph) - 3
-
-    def test_shares_of_new_edges_are_held_out(self, base: focuse.Run) -> None:
-        edges = [("n1", "r0", f"e{i}", 0.5) for i in range(1, 30)]
-        made = focuse.extend(base, edges, valid_fraction=0.2, test_fraction=0.3, progress=False)
-        counts = made.extended[0]
-        assert counts["test"] == len(made.splits.test) - len(base.splits.test) > 0
-        assert counts["valid"] == len(made.splits.valid) - len(base.splits.valid) > 0
+        retrained, _ = told(base, None, remove=gone, train_known=True, epochs=1)
+        assert len(retrained.graph) == len(base.graph) - 3
 
 
 def test_weights_beyond_the_range_of_train_give_a_note(base: focuse.Run) -> None:
@@ -245,8 +241,8 @@ def test_every_kind_of_model_can_be_extended(small: focuse.Graph, name: str, tmp
         scale = run.splits.attributes
         assert made.splits.attributes.values[-2, 0] == pytest.approx((3 - scale.mean[0]) / scale.deviation[0])
         assert not made.splits.attributes.present[-1].any()
-    warm = focuse.extend(made, [("n7", "r0", "e1", 0.5)], frozen=False, epochs=1, progress=False)
-    assert len(warm.history) == 3
+    more = focuse.extend(made, [("n7", "r0", "e1", 0.5)], train_known=True, epochs=1, progress=False)
+    assert len(more.history) == 3
 
 
 def test_extension_needs_the_weight_columns_of_the_run(small: focuse.Graph, with_columns: Any) -> None:
@@ -280,10 +276,8 @@ class TestFaults:
             focuse.extend(tmp_path / "nowhere", NEW, progress=False)
 
     def test_inapplicable_settings_are_refused(self, base: focuse.Run) -> None:
-        with pytest.raises(FocuseError, match="policy for repeated triples"):
-            focuse.extend(base, NEW, duplicates="frist", progress=False)
         with pytest.raises(FocuseError, match="at least 1"):
-            focuse.extend(base, NEW, frozen=False, epochs=0, progress=False)
+            focuse.extend(base, NEW, train_known=True, epochs=0, progress=False)
         with pytest.raises(FocuseError, match="does not use node attributes"):
             focuse.extend(base, NEW, node_attributes=[("n1", "size", 1)], progress=False)
         with pytest.raises(FocuseError, match="would remove every edge of train"):
@@ -295,7 +289,30 @@ class TestFaults:
 
     def test_damaged_extension_record_is_reported(self, base: focuse.Run, tmp_path: Path) -> None:
         focuse.extend(base, NEW, out=tmp_path / "run", epochs=1, progress=False)
-        for text in ("{", "{}", json.dumps([{"frozen": 1, "epochs": 2}])):
+        for text in ("{", "{}", json.dumps([{"train_known": 1, "epochs": 2}])):
             (tmp_path / "run" / "extended.json").write_text(text, encoding="utf-8")
             with pytest.raises(FocuseError, match="damaged file"):
                 focuse.load(tmp_path / "run")
+
+
+FIRST = [("a", "r", "b", 0.2), ("a", "r", "c", 0.8), ("b", "s", "c", 0.5), ("b", "s", "a", 0.9)]
+MORE = [("a", "new", "b", 0.1), ("b", "new", "c", 0.4), ("c", "new", "a", 0.3), ("a", "r", "d", 0.5)]
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("name", NORMALIZERS)
+def test_known_relations_keep_their_scaling_and_new_relations_get_their_own(name: str, lower: bool) -> None:
+    """Against a fit on both together, of which new relations are told by their own edges alone."""
+    first, both = (
+        focuse.read(FIRST).with_lower_is_better(lower),
+        focuse.read([*FIRST, *MORE]).with_lower_is_better(lower),
+    )
+    old = fit_normalizer(name, first)
+    made, whole = with_more_relations(old, both.select(np.arange(4, 8)), 2), fit_normalizer(name, both)
+    weight, relation = both.weight[:4], both.relation[:4]
+    assert np.array_equal(made.transform(weight, relation), old.transform(weight, relation))
+    weight, relation = both.weight[4:7], both.relation[4:7]
+    if name != "global":  # whose one range is the old graph's
+        assert np.allclose(made.transform(weight, relation), whole.transform(weight, relation))
+    share = made.transform(weight, relation)
+    assert ((share >= 0) & (share <= 1)).all()

@@ -13,7 +13,7 @@ from focuse.data.graph import from_columns
 from focuse.errors import FocuseError, Stopped
 from focuse.storage.run_folder import RunFolder
 from focuse.training import label_exponent as module
-from focuse.training.callbacks import SilentReporter
+from focuse.training.callbacks import Reporter
 from focuse.training.label_exponent import FILE, LabelExponentTrial, read_trials, select_label_exponent, write_trials
 
 QUICK = {"model": "distmult", "dim": 8, "epochs": 10, "progress": False}
@@ -31,7 +31,7 @@ def planted() -> focuse.Graph:
     return from_columns(names[0].tolist(), ["r"] * int(kept.sum()), names[1].tolist(), weight[kept])
 
 
-class Notes(SilentReporter):
+class Notes(Reporter):
     def __init__(self) -> None:
         self.texts: list[str] = []
 

@@ -13,7 +13,7 @@ from focuse.errors import FocuseError
 from focuse.option_strings import parse_partitions
 from focuse.system import parse_memory
 from focuse.training import memory_planner, preparation
-from focuse.training.callbacks import SilentReporter
+from focuse.training.callbacks import Reporter
 from focuse.training.memory_planner import partitions_for
 from focuse.training.preparation import STEP_BYTES
 
@@ -100,7 +100,7 @@ def test_a_choice_of_partitions_that_learns_worse_or_has_no_effect_is_noted(
 ) -> None:
     notes: list[str] = []
 
-    class Listening(SilentReporter):
+    class Listening(Reporter):
         def note(self, text: str) -> None:
             notes.append(text)
 
@@ -112,7 +112,7 @@ def test_a_choice_of_partitions_that_learns_worse_or_has_no_effect_is_noted(
 def test_too_little_memory_is_one_error_without_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "used_memory", lambda: 0)
     notes: list[str] = []
-    monkeypatch.setattr(SilentReporter, "note", lambda self, text: notes.append(text))
+    monkeypatch.setattr(Reporter, "note", lambda self, text: notes.append(text))
     with pytest.raises(FocuseError, match="too little"):
         focuse.train(
             graph(),
@@ -120,7 +120,7 @@ def test_too_little_memory_is_one_error_without_notes(tmp_path: Path, monkeypatc
             epochs=1,
             label_exponent=1,
             out=tmp_path / "run",
-            progress=SilentReporter(),
+            progress=Reporter(),
             memory_limit="100kB",
         )
     assert not [note for note in notes if "kept on disk" in note]

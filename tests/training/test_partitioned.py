@@ -227,8 +227,8 @@ def test_a_partitioned_run_is_extended_with_frozen_rows_only(tmp_path: Path) -> 
     grown = focuse.extend(tmp_path / "run", more, out=tmp_path / "grown", epochs=1, progress=False)
     assert grown.graph.entities[-1] == "new"
     assert torch.equal(grown.scorer.tables["entity"][:-1].cpu(), run.scorer.tables["entity"])
-    with pytest.raises(FocuseError, match="frozen"):
-        focuse.extend(tmp_path / "run", more, frozen=False, progress=False)
+    with pytest.raises(FocuseError, match="leave out train_known"):
+        focuse.extend(tmp_path / "run", more, train_known=True, progress=False)
 
 
 @pytest.mark.parametrize("pattern", ["part-*", "shared-*", "edges*", "manifest*"])

@@ -169,19 +169,10 @@ def test_negative_weights_without_a_setting_give_a_note(signed: Any, listen: Any
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"column_importance": "a=1"}, "one weight per edge, but column_importance needs several columns"),
-        (
-            {"weight_mode": "focuse", "column_beta_decay_epochs": "a=1"},
-            "weight per edge, but column_beta_decay_epochs needs several columns",
-        ),
+        ({"column_importance": "a=1"}, "one weight per edge, but column_importance needs several"),
         ({"lower_is_better": ["p"]}, "without a name"),
         ({"negative_weights": "known-negative", "lower_is_better": True}, "lower is better"),
         ({"negative_weights": "known-negatives"}, "did you mean known-negative"),
-        (
-            {"column_beta_decay_epochs": "a=1", "weight_mode": "none"},
-            "column_beta_decay_epochs requires weight_mode 'focuse'",
-        ),
-        ({"column_beta_decay_epochs": "a=1.5"}, "whole number of epochs"),
         ({"known_negatives": [("h1", "r", "t39")], "weight_mode": "none"}, "none of its false triples"),
     ],
 )
@@ -194,7 +185,6 @@ def test_inapplicable_settings_are_refused(options: dict[str, Any], says: str, s
     ("options", "says"),
     [
         ({"column_importance": {"nois": 1}}, r"no weight column 'nois' \(did you mean noise\?\)"),
-        ({"weight_mode": "focuse", "column_beta_decay_epochs": {"nois": 1}}, "no weight column 'nois'"),
         ({"lower_is_better": ["nois"]}, "no weight column 'nois'"),
     ],
 )

@@ -20,7 +20,7 @@ from focuse.models.registry import MODELS
 from focuse.objective.losses import FocusedLoss, make_loss
 from focuse.objective.negatives import Batch, Negatives
 from focuse.storage.tensors import write_arrays
-from focuse.training.callbacks import SilentReporter
+from focuse.training.callbacks import Reporter
 from focuse.training.preparation import with_node_attributes
 from focuse.training.problem import build_model, init_tables
 
@@ -163,7 +163,7 @@ def test_damaged_attribute_file_of_a_run_is_reported(small, numbers, tmp_path, d
     elif damage == "cut":
         path.write_bytes(path.read_bytes()[:-8])
     else:
-        splits = with_node_attributes(split(focuse.read([("e0", "r", "e1")]), 0, 0), numbers, SilentReporter())
+        splits = with_node_attributes(split(focuse.read([("e0", "r", "e1")]), 0, 0), numbers, Reporter())
         write_arrays(path, splits.attributes.arrays())
     with pytest.raises(FocuseError, match=r"node_attributes\.safetensors: damaged file"):
         focuse.load(tmp_path / "run")
@@ -172,7 +172,7 @@ def test_damaged_attribute_file_of_a_run_is_reported(small, numbers, tmp_path, d
 @pytest.mark.parametrize("name", NAMES)
 def test_row_gradients_equal_those_of_the_whole_table(small, numbers, name):
     """A step that encodes and joins numbers to the rows it touches gives those the gradient of a step over all."""
-    splits = with_node_attributes(split(small), numbers, SilentReporter())
+    splits = with_node_attributes(split(small), numbers, Reporter())
     settings = Config.from_kwargs(model=name, dim=4, device="cpu", engine="torch")
     model = build_model(settings, splits)
     draw = torch.Generator().manual_seed(2)

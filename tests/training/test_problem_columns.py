@@ -1,4 +1,4 @@
-"""Training triples: merged weights by epoch, and known negatives."""
+"""Training triples: their weights, and known negatives."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from focuse.data.readers import read
 from focuse.data.splits import Splits
 from focuse.data.weights import fit_normalizer
 from focuse.errors import FocuseError
-from focuse.objective.focuse import FocusELayer
 from focuse.objective.randomness import generator
 from focuse.random_streams import RandomStream
-from focuse.training.callbacks import SilentReporter
+from focuse.training.callbacks import Reporter
 from focuse.training.preparation import fit_training_normalizer, make_splits
-from focuse.training.problem import KNOWN_NEGATIVE_WEIGHT, ColumnDecays, TrainingTriples
+from focuse.training.problem import KNOWN_NEGATIVE_WEIGHT, TrainingTriples
 from focuse.training.trainer import make_trainer
 
 
 def prepared(graph: Any, false: Any = None, **given: Any) -> tuple[Config, Splits, TrainingTriples]:
     chosen = Config.from_kwargs(**given)
-    splits = make_splits(read(graph), None, None, 0.1, 0.1, chosen, SilentReporter(), false)
+    splits = make_splits(read(graph), None, None, 0.1, 0.1, chosen, Reporter(), false)
     settings = chosen.resolve(splits.train, "cpu")
     return settings, splits, TrainingTriples.from_splits(settings, splits, fit_training_normalizer(settings, splits))
 
@@ -40,104 +39,10 @@ def test_one_weight_column_without_known_negatives_gives_normalized_weights(smal
         expected = fit_normalizer(weight_scaling, train).transform(train.weight, train.relation).astype(np.float32)
         assert rows.weight.tobytes() == expected.tobytes()
         assert rows.rows_in_epoch(3) is None
-        assert not rows.weights_change
         assert (splits.known_negatives, splits.merger) == (None, None)
-        trainer = make_trainer(settings, splits, fit_training_normalizer(settings, splits), SilentReporter())
+        trainer = make_trainer(settings, splits, fit_training_normalizer(settings, splits), Reporter())
         shuffled = torch.randperm(len(train), generator=generator(0, 3, RandomStream.SHUFFLE))
         assert torch.equal(torch.cat(list(trainer.placement._order(3).batches)), shuffled)
-
-
-# ---- decays ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("epoch", [0, 1, 3, 7, 12, 20])
-@pytest.mark.parametrize("floor", [0.0, 0.1])
-def test_one_weight_and_beta_are_equivalent_to_a_decay_per_column(epoch: int, floor: float) -> None:
-    """α⁺ and α⁻ of the layer are the means over the columns of what each would have by itself."""
-    random = np.random.default_rng(0)
-    shares, pi = random.random((30, 3)), np.array([0.5, 0.2, 0.3])
-    decays = (4, 10, 0)
-    rule = ColumnDecays(
-        shares, np.ones((30, 3), bool), pi, tuple(FocusELayer(beta_decay_epochs=d, beta_min=floor) for d in decays)
-    )
-    weight, beta = rule.at(epoch)
-    falling = [max(1 - epoch / d if d else 0.0, floor) for d in decays]
-    negative = sum(pi[c] * (falling[c] + shares[:, c] * (1 - falling[c])) for c in range(3))
-    positive = sum(pi[c] * (falling[c] + (1 - shares[:, c]) * (1 - falling[c])) for c in range(3))
-    np.testing.assert_allclose(beta + weight * (1 - beta), negative)
-    np.testing.assert_allclose(beta + (1 - weight) * (1 - beta), positive)
-
-
-def test_missing_columns_of_an_edge_are_left_out_of_its_mean_weight() -> None:
-    shares, pi = np.array([[0.2, 0.8], [0.2, 0.8], [0.2, 0.8]]), np.array([0.75, 0.25])
-    present = np.array([[True, True], [True, False], [False, True]])
-    rule = ColumnDecays(shares, present, pi, (FocusELayer(beta_decay_epochs=4), FocusELayer(beta_decay_epochs=8)))
-    weight, beta = rule.at(2)  # β is 0.5 and 0.75
-    assert beta == pytest.approx(0.75 * 0.5 + 0.25 * 0.75)
-    counts = [0.75 * 0.5, 0.25 * 0.25]
-    assert weight.tolist() == pytest.approx([(counts[0] * 0.2 + counts[1] * 0.8) / sum(counts), 0.2, 0.8])
-    assert rule.at(0)[0].tolist() == pytest.approx([0.75 * 0.2 + 0.25 * 0.8, 0.2, 0.8])  # nothing has begun to count
-
-
-def test_same_decay_for_every_column_equals_the_plain_layer(small: Graph, with_columns: Any) -> None:
-    graph = with_columns(small, missing=0.3)
-    importance = {"fit": 2, "distance": 1}
-    plain = prepared(graph, column_importance=importance, weight_mode="focuse", beta_decay_epochs=6)[2]
-    each = prepared(
-        graph,
-        column_importance=importance,
-        weight_mode="focuse",
-        column_beta_decay_epochs={"fit": 6, "noise": 6, "distance": 6},
-        beta_decay_epochs=6,
-    )[2]
-    assert not plain.weights_change
-    assert each.weights_change
-    for epoch in (0, 2, 5, 9):
-        weight, beta = each.weights_at(epoch)
-        np.testing.assert_allclose(weight, plain.weights_at(epoch)[0], rtol=1e-6)
-        assert weight.dtype == np.float32
-        assert beta == pytest.approx(FocusELayer(beta_decay_epochs=6).beta(epoch))
-
-
-def test_weights_of_each_epoch_are_written_into_the_same_memory(small: Graph, with_columns: Any) -> None:
-    settings, splits, _ = prepared(
-        with_columns(small),
-        weight_mode="focuse",
-        column_beta_decay_epochs={"fit": 2, "distance": 5},
-        epochs=4,
-        dim=4,
-        lower_is_better=["distance"],
-    )
-    trainer = make_trainer(settings, splits, fit_training_normalizer(settings, splits), SilentReporter())
-    place = trainer.problem.triple_store.weight.data_ptr()
-    trainer.run()
-    weight, beta = trainer.problem.triples.weights_at(3)
-    assert trainer.problem.triple_store.weight.data_ptr() == place
-    assert torch.equal(trainer.problem.triple_store.weight, torch.from_numpy(weight))
-    assert trainer.history[-1]["beta"] == beta
-    assert beta != FocusELayer(beta_decay_epochs=settings.beta_decay_epochs or 0).beta(3)
-
-
-def test_training_with_decays_per_column_resumes_to_identical_tables(
-    small: Graph, tmp_path: Any, with_columns: Any
-) -> None:
-    options: dict[str, Any] = {
-        "dim": 4,
-        "progress": False,
-        "weight_mode": "focuse",
-        "column_beta_decay_epochs": "fit=1,distance=5",
-        "checkpoint_every": "1",
-    }
-    graph = with_columns(small, missing=0.2)
-    whole = focuse.train(graph, epochs=6, patience=99, beta_decay_epochs=6, **options)
-    focuse.train(graph, epochs=3, patience=99, beta_decay_epochs=6, eval_start=3, out=tmp_path / "run", **options)
-    more = focuse.resume(tmp_path / "run", epochs=6, progress=False)
-    losses = [row["loss"] for row in whole.history]
-    assert [row["loss"] for row in more.history] == losses
-    plain = focuse.train(
-        graph, epochs=6, patience=99, beta_decay_epochs=6, **{**options, "column_beta_decay_epochs": None}
-    )
-    assert [row["loss"] for row in plain.history] != losses
 
 
 # ---- false rows -----------------------------------------------------------------------------------------------------
@@ -154,7 +59,7 @@ def test_known_negatives_follow_the_positives_with_negative_weights(signed: Any)
     assert len(rows.graph) == len(rows.weight) == facts + 82
     assert (rows.weight[:facts] >= 0).all()
     assert (rows.weight[facts:] == KNOWN_NEGATIVE_WEIGHT).all()
-    trainer = make_trainer(settings, splits, fit_training_normalizer(settings, splits), SilentReporter())
+    trainer = make_trainer(settings, splits, fit_training_normalizer(settings, splits), Reporter())
     assert (
         trainer.problem.triple_store.weight.tolist() == [1.0] * facts + [KNOWN_NEGATIVE_WEIGHT] * 82
     )  # a plain model's labels
@@ -188,7 +93,7 @@ def test_epoch_order_contains_exactly_the_sampled_rows(signed: Any) -> None:
     strong = replace(rows, false=replace(splits.known_negatives, weight=np.ones(len(rows.evidence))))  # type: ignore[type-var]
     assert strong.rows_in_epoch(0) is None
     weak = replace(splits, known_negatives=replace(splits.known_negatives, weight=np.full(len(rows.evidence), 0.4)))  # type: ignore[type-var]
-    trainer = make_trainer(settings, weak, fit_training_normalizer(settings, splits), SilentReporter())
+    trainer = make_trainer(settings, weak, fit_training_normalizer(settings, splits), Reporter())
     for epoch in range(3):
         expected = trainer.problem.triples.rows_in_epoch(epoch)
         assert expected is not None

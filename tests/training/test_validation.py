@@ -1,17 +1,23 @@
 """The metrics of early stopping, and the best tables."""
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 
 import focuse
+from focuse.config import Config
 from focuse.data.graph import Graph, from_columns
-from focuse.data.triple_index import TripleIndex, build_triple_index
+from focuse.data.triple_index import build_triple_index
+from focuse.data.weights import fit_normalizer
+from focuse.engines.base import ModelScorer
 from focuse.engines.scorer import make_scorer
 from focuse.models.registry import make_model
-from focuse.training.validation import BestTables, Validator, best_epoch_row, confidence_validator, rank_validator
+from focuse.training.callbacks import Reporter
+from focuse.training.trainer import Trainer, make_trainer
+from focuse.training.validation import Validator, best_epoch_row, confidence_validator, rank_validator
 
 
 def graph_of(weight: list[float] | np.ndarray) -> Graph:
@@ -21,10 +27,7 @@ def graph_of(weight: list[float] | np.ndarray) -> Graph:
 
 
 def judge_of(valid: list[float] | np.ndarray, train: list[float], threshold: float = 0.8, seed: int = 0) -> Validator:
-    nothing = torch.empty(0, dtype=torch.int64)
-    graph = graph_of(valid)
-    known = TripleIndex(nothing, nothing, nothing, len(graph.entities), len(graph.relations))
-    judge = rank_validator(graph, graph_of(train), known, threshold, seed)
+    judge = rank_validator(graph_of(valid), graph_of(train), [], threshold, seed)
     assert judge is not None
     return judge
 
@@ -37,7 +40,6 @@ def test_threshold_is_inclusive() -> None:
     valid = [0.8] * 30 + [0.79999] * 40 + [1.0] * 30
     judge = judge_of(valid, [0.0, 1.0])
     assert rows_of(judge) == [*range(30), *range(70, 100)]
-    assert "60 validation triples with weight ≥ 0.8" in judge.description
 
 
 def test_threshold_uses_unit_weights() -> None:
@@ -57,14 +59,11 @@ def test_too_few_triples_above_the_threshold_use_the_top_tenth(reach: int, n: in
     wanted = max(50, n // 10)
     expected = sorted(range(n), key=lambda row: -weight[row])[:wanted]
     assert rows_of(judge) == sorted(expected)
-    assert f"{wanted} validation triples of highest weight" in judge.description
-    assert "too few reach 0.8" in judge.description
 
 
 def test_fifty_triples_are_enough() -> None:
     judge = judge_of([0.9] * 50 + [0.1] * 950, [0.0, 1.0])
     assert rows_of(judge) == list(range(50))
-    assert "too few" not in judge.description
 
 
 def test_fewer_than_fifty_triples_are_all_used() -> None:
@@ -85,21 +84,18 @@ def test_at_most_10000_triples_are_drawn_by_seed() -> None:
     assert all(weight[row] >= 0.8 for row in rows)
     # Drawn from all over: not the first 10,000 of the 10,833.
     assert np.mean(rows) == pytest.approx(6_500, rel=0.02)
-    assert "10,000 of them drawn" in first.description
     assert len(rows_of(judge_of([0.9] * 10_000, [0.0, 1.0]))) == 10_000
 
 
 def test_smallest_weights_are_validated_where_lower_is_better() -> None:
-    nothing = torch.empty(0, dtype=torch.int64)
     valid, train = graph_of(np.arange(200.0)), graph_of([0.0, 100.0]).with_lower_is_better(True)
-    judge = rank_validator(valid, train, TripleIndex(nothing, nothing, nothing, 201, 1), 0.4, 0)
+    judge = rank_validator(valid, train, [], 0.4, 0)
     assert judge is not None
     assert rows_of(judge) == [*range(61)]  # a strength of at least 0.4
 
 
 def test_no_triples_give_no_rank_validator() -> None:
-    nothing = torch.empty(0, dtype=torch.int64)
-    assert rank_validator(graph_of([]), graph_of([1.0]), TripleIndex(nothing, nothing, nothing, 2, 1), 0.8, 0) is None
+    assert rank_validator(graph_of([]), graph_of([1.0]), [], 0.8, 0) is None
 
 
 def test_rank_validator_measures_filtered_mrr_with_ties_worst() -> None:
@@ -109,38 +105,54 @@ def test_rank_validator_measures_filtered_mrr_with_ties_worst() -> None:
     valid = from_columns(["origin", "origin"], ["r", "r"], ["one", "three"], [0.9, 0.9]).align(train).graph
     entity = torch.tensor([[0.0], [1.0], [1.0], [2.0], [3.0]])
     engine = make_scorer(make_model("transe"), entity, torch.tensor([[1.0]]))
-    facts = torch.tensor([[0, 0, 1], [0, 0, 4], [0, 0, 0], [0, 0, 3]]).T
-    judge = rank_validator(valid, train, TripleIndex(*facts, 5, 1), 0.8, 0)
+    facts = from_columns(["origin"] * 4, ["r"] * 4, ["one", "three", "origin", "two"], np.ones(4)).align(train).graph
+    judge = rank_validator(valid, train, [facts], 0.8, 0)
     assert judge is not None
     # Tails: 'one' ties with 'uno', so 2; before 'three' stand only 'uno', the others being facts, so 2.
     # Heads: 0 fits 'one' best, so 1; for 'three' (2 wanted) 0 is the farthest of five, so 5.
     assert judge(engine) == pytest.approx((1 / 2 + 1 / 2 + 1 + 1 / 5) / 4)
 
 
-def test_best_tables_are_copies_and_checks_are_counted() -> None:
-    table = torch.zeros(3, 2, requires_grad=True)
-    best = BestTables()
-    best.update(0.2, 5, {"entity": table})
-    with torch.no_grad():
-        table += 7
-    assert best.tables is not None
-    assert best.tables["entity"].tolist() == [[0.0, 0.0]] * 3
-    assert not best.tables["entity"].requires_grad
-    assert (best.value, best.epoch, best.checks_since) == (0.2, 5, 0)
-    for checks, mrr in enumerate([0.1, 0.2, math.nan], 1):  # equal is no better
-        best.update(mrr, 10 * checks, {"entity": table})
-        assert (best.value, best.epoch, best.checks_since) == (0.2, 5, checks)
-    assert best.tables["entity"].tolist() == [[0.0, 0.0]] * 3
-    best.update(0.3, 50, {"entity": table})
-    assert (best.value, best.epoch, best.checks_since) == (0.3, 50, 0)
-    assert best.tables["entity"].tolist() == [[7.0, 7.0]] * 3
+class Told:
+    """A validator that finds the given values, one per validation."""
+
+    metric, sign = "valid_mrr", 1
+
+    def __init__(self, *values: float) -> None:
+        self.values = iter(values)
+
+    def __call__(self, scorer: ModelScorer) -> float:
+        return next(self.values)
 
 
-def test_the_first_validation_is_kept_even_at_0() -> None:
-    best = BestTables()
-    best.update(0.0, 1, {"entity": torch.ones(1)})
-    assert best.tables is not None
-    assert best.checks_since == 0
+def validated(small: Graph, *values: float) -> Iterator[Trainer]:
+    """Yield a trainer after each validation; every table is then filled with the number of the validation."""
+    splits = focuse.split(small, seed=3)
+    config = Config.from_kwargs(dim=2, label_exponent=1.0, eval_every=1, epochs=99).resolve(splits.train, "cpu")
+    trainer = make_trainer(config, splits, fit_normalizer("relation", splits.train), Reporter())
+    trainer.placement.validator = Told(*values)  # type: ignore[assignment]
+    for number in range(1, len(values) + 1):
+        trainer.progress.epoch = 10 * number
+        trainer.engine.tables["entity"].fill_(number)
+        trainer._validate({})
+        yield trainer
+
+
+def test_best_tables_are_copies_and_validations_since_then_are_counted(small: Graph) -> None:
+    values = [0.2, 0.1, 0.2, math.nan, 0.3]  # equal is no better
+    expected = [(0.2, 10, 0, 1), (0.2, 10, 1, 1), (0.2, 10, 2, 1), (0.2, 10, 3, 1), (0.3, 50, 0, 5)]
+    for trainer, (value, epoch, checks, kept) in zip(validated(small, *values), expected, strict=True):
+        at, best = trainer.progress, trainer.placement.best
+        assert (at.best_value, at.best_epoch, at.checks_since_best) == (value, epoch, checks)
+        assert best is not None
+        assert (best["entity"] == kept).all()
+        assert not best["entity"].requires_grad
+
+
+def test_the_first_validation_is_kept_even_at_0(small: Graph) -> None:
+    for trainer in validated(small, 0.0):
+        assert trainer.placement.best is not None
+        assert trainer.progress.checks_since_best == 0
 
 
 class TestConfidenceValidator:
@@ -157,13 +169,14 @@ class TestConfidenceValidator:
     def test_targets_are_the_weights_of_triples_and_0_of_negatives(self, small):
         judge, graph, valid = self.parts(small)
         n = len(valid)
-        for found, expected in ((judge.head, valid.head), (judge.relation, valid.relation), (judge.tail, valid.tail)):
-            np.testing.assert_array_equal(found[:n], expected)
-        np.testing.assert_array_equal(judge.weight[:n], valid.weight)
-        assert (judge.weight[n:] == 0).all()
-        assert 0.6 * n < len(judge.weight) - n <= n  # what was drawn and is a fact is left out
+        for column in ("head", "relation", "tail"):
+            np.testing.assert_array_equal(getattr(judge.triples, column)[:n], getattr(valid, column))
+        np.testing.assert_array_equal(judge.triples.weight[:n], valid.weight)
+        assert (judge.triples.weight[n:] == 0).all()
+        assert 0.6 * n < len(judge.triples.weight) - n <= n  # what was drawn and is a fact is left out
         facts = {tuple(row.values())[:3] for row in graph.to_arrow().to_pylist()}
-        triples = list(zip(judge.head.tolist(), judge.relation.tolist(), judge.tail.tolist(), strict=True))
+        ids = judge.triples.head, judge.triples.relation, judge.triples.tail
+        triples = list(zip(*(column.tolist() for column in ids), strict=True))
         named = [(valid.entities[h], valid.relations[r], valid.entities[t]) for h, r, t in triples]
         assert all((triple in facts) == (place < n) for place, triple in enumerate(named))
         # One side of each stays, and over all of them both sides change.
@@ -177,9 +190,9 @@ class TestConfidenceValidator:
     def test_negatives_depend_on_the_seed_only(self, small):
         one, again, other = (self.parts(small, seed)[0] for seed in (1, 1, 2))
         torch.manual_seed(5)
-        assert torch.equal(one.head, again.head)
-        assert torch.equal(one.tail, again.tail)
-        assert one.head.tolist() != other.head.tolist()
+        assert torch.equal(one.triples.head, again.triples.head)
+        assert torch.equal(one.triples.tail, again.triples.tail)
+        assert one.triples.head.tolist() != other.triples.head.tolist()
 
     @pytest.mark.parametrize("name", ["ukge-logi", "ukge-rect"])
     def test_measures_the_squared_error_of_bounded_confidences(self, small, name):
@@ -187,12 +200,13 @@ class TestConfidenceValidator:
         random = np.random.default_rng(0)
         entity, relation = random.normal(size=(len(graph.entities), 3)), random.normal(size=(len(graph.relations), 3))
         w, b = 2.5, -0.4
-        f = w * (entity[judge.head] * relation[judge.relation] * entity[judge.tail]).sum(1) + b
+        triples = judge.triples
+        f = w * (entity[triples.head] * relation[triples.relation] * entity[triples.tail]).sum(1) + b
         assert ((f < 0).any(), (f > 1).any()) == (True, True)
         phi = 1 / (1 + np.exp(-f)) if name == "ukge-logi" else np.clip(f, 0, 1)
         tables = torch.from_numpy(entity), torch.from_numpy(relation)
         engine = make_scorer(make_model(name), *tables, parameters={"scale": torch.tensor([w, b], dtype=torch.float64)})
-        assert judge(engine) == pytest.approx(np.mean((phi - judge.weight.numpy()) ** 2), rel=1e-9)
+        assert judge(engine) == pytest.approx(np.mean((phi - judge.triples.weight.numpy()) ** 2), rel=1e-9)
         assert (judge.metric, judge.sign) == ("valid_mse", -1)  # less is better
 
     def test_no_triples_give_no_confidence_validator(self, small):

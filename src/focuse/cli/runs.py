@@ -383,20 +383,19 @@ def extend(
     layout: Layout,
     edges: Annotated[str | None, typer.Argument(metavar="[NEW_EDGES]", help="Edges to add.")] = None,
     out: Annotated[Path | None, option("Folder to write the new run to.", "Output")] = None,
-    freeze: Annotated[bool, option("Only new rows learn, or all rows train on.", names="--freeze/--warm")] = True,
-    epochs: Annotated[int | None, option("Epochs. Default: 50 on new edges; --warm: a fifth of the run's.")] = None,
-    remove: Annotated[str | None, option("Triples that are facts no longer.", "Input")] = None,
-    duplicates: Annotated[str, option("Weight of a triple that comes again: last, max, mean or keep.")] = "last",
-    valid_fraction: Annotated[float, option("Share of the new edges to hold out for validation.", "Input")] = 0.0,
-    test_fraction: Annotated[float, option("Share of the new edges to hold out for test.", "Input")] = 0.0,
+    train_known: Annotated[bool, option("Train the embeddings of known names too, on old and new edges.")] = False,
+    epochs: Annotated[
+        int | None, option("Epochs. Default: 50 on new edges; with --train-known a fifth of the run's.")
+    ] = None,
+    remove: Annotated[str | None, option("Triples to remove from the run.", "Input")] = None,
     node_attributes: NodeAttributes = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a new run that knows more: entities and relations that training has never seen get rows from their edges.
 
-    With --freeze, the default, all old rows keep their bits and only new ones learn, in seconds. With --warm all rows
-    train on for a few epochs on old and new edges together. The old run stays as it is.
+    By default, only the embeddings of new names are trained, which takes seconds, and those of known names stay the
+    same. With --train-known, all are trained for a few more epochs on old and new edges. The old run stays as it is.
     """
     from focuse.api import extend as extend_run
 
@@ -404,19 +403,17 @@ def extend(
         raise FocuseError("extend needs a folder for the new run: focuse extend RUN NEW_EDGES --out NEW_RUN")
     given, gone = (source and partial(layout.read, source) for source in (edges, remove))
     made = extend_run(
-        run, given, out=out, frozen=freeze, epochs=epochs, remove=gone, duplicates=duplicates,
-        valid_fraction=valid_fraction, test_fraction=test_fraction, node_attributes=node_attributes, progress=not quiet,
+        run, given, out=out, train_known=train_known, epochs=epochs, remove=gone,
+        node_attributes=node_attributes, progress=not quiet,
     )  # fmt: skip
     data = {"run": str(out), **made.extended[-1]}
     emit(data, _describe_extension(data), as_json)
 
 
 def _describe_extension(data: dict[str, Any]) -> str:
-    told = [f"{counted(data['added'], 'edges')} added"]
-    told += [f"{data[name]:,} {name}" for name in ("updated", "removed") if data[name]]
-    told += [f"{data[name]:,} held out for {name}" for name in ("valid", "test") if data[name]]
+    parts = [f"{counted(data['added'], 'edges')} added"]
+    parts += [f"{data[name]:,} {name}" for name in ("updated", "removed") if data[name]]
     news = f"{counted(data['entities'], 'new entities')}, {counted(data['relations'], 'new relations')}"
-    rows = (
-        "old rows as they were" if data["frozen"] else f"all rows trained for {counted(data['epochs'], 'more epochs')}"
-    )
-    return f"{data['run']}: {', '.join(told)}; {news}; {rows}"
+    more = f"all embeddings trained for {counted(data['epochs'], 'more epochs')}"
+    rows = more if data["train_known"] else "embeddings of known names unchanged"
+    return f"{data['run']}: {', '.join(parts)}; {news}; {rows}"

@@ -76,17 +76,13 @@ class TrainedObjective:
         entities = len(run.graph.entities)
         bounded = replace(_limit_negatives(config, entities), device=str(device))
         problem = TrainingProblem.build(bounded, run.splits, run.normalizer)
-        labels, triples, batch = problem.labels, problem.triples, problem.triple_store
+        labels, batch = problem.labels, problem.triple_store
         if not isinstance(batch, Batch):
             raise TypeError("explanations need the training triples in memory")
         # High-weight triples lose their gradients while β falls, but the embeddings keep what was learned from them.
-        falling = triples.weights_change or problem.beta(0) != problem.beta(epochs)
-        snapshots = []
-        for epoch in np.unique(np.linspace(0, max(epochs - 1, 0), SNAPSHOTS if falling else 1, dtype=int)):
-            weight, beta = triples.weights_at(int(epoch))
-            weights = torch.from_numpy(weight).to(device)
-            beta = problem.beta(int(epoch)) if beta is None else beta
-            snapshots.append((weights if labels is None else labels(weights), beta))
+        falling = problem.beta(0) != problem.beta(epochs)
+        sampled_epochs = np.unique(np.linspace(0, max(epochs - 1, 0), SNAPSHOTS if falling else 1, dtype=int))
+        snapshots = [(batch.weight, problem.beta(int(epoch))) for epoch in sampled_epochs]
         # A softmax over a sample of the entities gets the size of one over all entities.
         sampled = bounded.negative_sampling != config.negative_sampling and (labels is None or labels.exponent == 0)
         return cls(problem, batch, snapshots, math.log(entities / MAX_NEGATIVES) if sampled else 0.0)

@@ -25,9 +25,8 @@ so the score of a positive increases until p⁺ reaches its label, and decreases
 probabilities, and the larger γ is, the fewer triples have labels far from 0. `focuse.objective.losses.SoftLabelLoss`
 computes (S2).
 
-This module implements equations 1 to 4 and S1 for one weight per triple. With several weight columns,
-`focuse.training.problem` combines the β of each column into one weight and one β per epoch for this layer. The C++ and
-Triton kernels repeat equations 1 to 4 and S2.
+This module implements equations 1 to 4 and S1 for one weight per triple; several weight columns are merged before. The
+C++ and Triton kernels repeat equations 1 to 4 and S2.
 """
 
 from __future__ import annotations

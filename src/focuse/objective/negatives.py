@@ -61,10 +61,6 @@ class Batch:
         selected = run_kernel("take", rows.device, columns, rows)
         return Batch(*(selected or (column.index_select(0, rows) for column in columns)))
 
-    def set_weights(self, weight: Tensor) -> None:
-        """Replace the weights [B] in place, because a recorded CUDA graph reads them from the same memory."""
-        self.weight.copy_(weight)
-
     def first(self, count: int) -> Batch:
         """Return the first `count` triples."""
         return Batch(self.head[:count], self.relation[:count], self.tail[:count], self.weight[:count])

@@ -27,7 +27,13 @@ from focuse.models import registry
 from focuse.models.base import split_inverse_relations
 from focuse.models.registry import MODELS, model_class, model_name
 from focuse.storage.atomic import replace_file
-from focuse.storage.old_names import OLD_FILE_NAMES, OLD_KEYS, OLD_SETTING_NAMES, upgrade_settings
+from focuse.storage.old_names import (
+    OLD_FILE_NAMES,
+    OLD_KEYS,
+    OLD_SETTING_NAMES,
+    check_removed_settings,
+    upgrade_settings,
+)
 from focuse.storage.tensors import (
     ALTERED,
     check_text,
@@ -227,6 +233,8 @@ def _read_config(folder: Path) -> dict[str, Any]:
     advice = "put a copy back, or if you changed it yourself, remove its last line and its table [checksums]"
     with reading(path, advice):
         check_text(text, required="checksums" in config)
+    if isinstance(config.get("settings"), dict):
+        check_removed_settings(config["settings"], path)
     with reading(path, RESTORE_ADVICE):
         return upgrade_config(config)
 
@@ -316,6 +324,7 @@ def read_config(path: str | Path, model: object = None) -> dict[str, Any]:
     if lost:  # they would be ignored silently
         raise FocuseError(f"{path}: {', '.join(lost)} is outside of [settings]; move it below that line")
     if "format" in content:
+        check_removed_settings(found, path)
         found = upgrade_settings(found)
     if model is not None:
         model_class(model_name(model))  # the user has asked for its module, which may be that of the file

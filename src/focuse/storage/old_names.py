@@ -31,7 +31,6 @@ OLD_SETTING_NAMES = {  # old -> new
     "sampling": "negative_sampling",
     "negatives": "num_negatives",
     "decay": "beta_decay_epochs",
-    "decays": "column_beta_decay_epochs",
     "beta_floor": "beta_min",
     "normalize": "weight_scaling",
     "importance": "column_importance",
@@ -44,6 +43,10 @@ OLD_SETTING_NAMES = {  # old -> new
     "soft_logic_size": "rule_batch_size",
     "start": "init_from",
     "memory": "memory_limit",
+}
+REMOVED_SETTINGS = {  # what to use instead; unless a run used the setting, it is ignored
+    "decays": "one beta_decay_epochs for all weight columns",
+    "column_beta_decay_epochs": "one beta_decay_epochs for all weight columns",
 }
 OLD_SETTING_VALUES: dict[tuple[str, Any], Any] = {  # (new name, old value) -> new value
     ("corrupt_side", "fair"): "uniform",
@@ -65,6 +68,13 @@ OLD_SETTING_VALUES: dict[tuple[str, Any], Any] = {  # (new name, old value) -> n
 }
 
 
+def check_removed_settings(settings: Mapping[str, Any], source: object) -> None:
+    """Raise FocuseError if a stored run was trained with a setting that no longer exists."""
+    for name, instead in REMOVED_SETTINGS.items():
+        if settings.get(name) not in (None, ""):
+            raise FocuseError(f"{source}: {name} = {settings[name]!r} was removed from focuse; train with {instead}")
+
+
 def upgrade_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a stored run, of any format, by their current names and values.
 
@@ -73,6 +83,8 @@ def upgrade_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for old, value in settings.items():
+        if old in REMOVED_SETTINGS:
+            continue
         name = OLD_SETTING_NAMES.get(str(old), str(old))
         if name in found:
             raise FocuseError(f"{name} is given twice, also by its old name; remove one of them")

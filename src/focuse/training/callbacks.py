@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Any, Protocol
+from typing import Any
 
 from focuse.config import Config
 from focuse.data.splits import Splits
@@ -21,13 +21,14 @@ from focuse.system import interruptible
 SECONDS_BETWEEN_LINES = 10.0
 
 
-class Reporter(Protocol):
-    """Receives the progress of a training."""
+class Reporter:
+    """Receives the progress of a training; this base class shows nothing."""
 
     def note(self, text: str) -> None:
         """Show one line to the user."""
 
-    def start(self, settings: Config, epochs_done: int) -> None: ...
+    def start(self, settings: Config, epochs_done: int) -> None:
+        """Report the beginning of a training, of which `epochs_done` epochs are complete."""
 
     def step(self, epoch: int, fraction: float) -> None:
         """Report that a `fraction` of the epoch is done."""
@@ -37,25 +38,13 @@ class Reporter(Protocol):
 
         `row` has the keys epoch, loss, beta, seconds and, after a validation, valid_mrr or valid_mse.
         """
+        return None
 
-    def stop(self) -> None: ...
-
-
-class SilentReporter:
-    """A reporter that shows nothing."""
-
-    def note(self, text: str) -> None: ...
-
-    def start(self, settings: Config, epochs_done: int) -> None: ...
-
-    def step(self, epoch: int, fraction: float) -> None: ...
-
-    def epoch(self, row: dict[str, Any]) -> None: ...
-
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """Report that the training has ended."""
 
 
-class LineReporter(SilentReporter):
+class LineReporter(Reporter):
     """A reporter that prints a line every few seconds, for log files: to stderr, or with the function `write`."""
 
     def __init__(self, write: Callable[[str], None] | None = None) -> None:
@@ -78,7 +67,7 @@ class LineReporter(SilentReporter):
             self.note(f"epoch {row['epoch']}/{self.epochs}  {format_epoch(row)}")
 
 
-class ProgressBarReporter(SilentReporter):
+class ProgressBarReporter(Reporter):
     """A reporter that draws a progress bar with epoch, loss, β, validation MRR and remaining time on stderr."""
 
     def __init__(self) -> None:
@@ -136,11 +125,15 @@ def make_reporter(progress: bool | Reporter) -> Reporter:
     A reporter is returned unchanged.
     """
     if not progress:
-        return SilentReporter()
+        return Reporter()
     if not isinstance(progress, bool | int):
         return progress
-    plain = os.environ.get("TERM") == "dumb"  # a terminal that cannot return to the beginning of a line
-    return ProgressBarReporter() if sys.stderr.isatty() and not plain else LineReporter()
+    return ProgressBarReporter() if _on_terminal() else LineReporter()
+
+
+def _on_terminal() -> bool:
+    """Return whether stderr is a terminal that can return to the beginning of a line."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 class Progress:
@@ -148,26 +141,22 @@ class Progress:
 
     def __init__(self, total: float, show: Callable[[float], None], stop_requested: Event) -> None:
         self.total, self.show, self.stop_requested = max(total, 1.0), show, stop_requested
-        self.done = 0.0
+        self.fraction = 0.0
+
+    def advance(self, amount: float) -> None:
+        """Report that `amount` more of the total is done."""
+        self.fraction = min(self.fraction + amount / self.total, 1.0)
+        self.show(self.fraction)
 
     @property
     def stopped(self) -> bool:
         """Whether the computation should end here with the results that it has."""
         return self.stop_requested.is_set()
 
-    @property
-    def fraction(self) -> float:
-        """How much is done, in [0, 1]."""
-        return min(self.done / self.total, 1.0)
-
-    def advance(self, amount: float) -> None:
-        self.done += amount
-        self.show(self.fraction)
-
 
 @contextmanager
 def track_progress(description: str, total: float, enabled: bool = False) -> Iterator[Progress]:
-    """Show the progress of a computation of `total` units on stderr; if it is shown, Ctrl-C stops the computation.
+    """Show the progress of a computation of `total` units as a bar on a terminal; if `enabled`, Ctrl-C stops it.
 
     >>> with track_progress("Scoring links", 10) as progress:
     ...     progress.advance(5)
@@ -175,26 +164,17 @@ def track_progress(description: str, total: float, enabled: bool = False) -> Ite
     (0.5, False)
     """
     with interruptible(enabled) as stop_requested:
-        if not enabled:
+        if not (enabled and _on_terminal()):
             yield Progress(total, lambda fraction: None, stop_requested)
-        elif isinstance(reporter := make_reporter(True), ProgressBarReporter):
-            from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
 
-            columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-            with Bar(*columns, console=reporter.console, transient=True) as bar:
-                task = bar.add_task(description, total=1.0)
-                yield Progress(total, lambda fraction: bar.update(task, completed=fraction), stop_requested)
-        else:
-            last = time.monotonic()
-
-            def print_line(fraction: float) -> None:
-                nonlocal last
-                if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
-                    last = time.monotonic()
-                    reporter.note(f"{description}: {fraction:.0%}")
-
-            yield Progress(total, print_line, stop_requested)
+        columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+        with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(description, total=1.0)
+            yield Progress(total, lambda fraction: bar.update(task, completed=fraction), stop_requested)
 
 
 @dataclass(frozen=True)
@@ -250,7 +230,7 @@ class CallbackFailed(FocuseError):  # noqa: N818 - the callback failed, not the 
     run: Any = None
 
 
-class CallbackReporter:
+class CallbackReporter(Reporter):
     """A reporter that passes everything on to another reporter, and calls the hooks of callbacks, in their order."""
 
     def __init__(self, reporter: Reporter, callbacks: Sequence[Callback], splits: Splits, folder: Path | None) -> None:
@@ -259,42 +239,46 @@ class CallbackReporter:
     def note(self, text: str) -> None:
         self.reporter.note(text)
 
+    def step(self, epoch: int, fraction: float) -> None:
+        self.reporter.step(epoch, fraction)
+
+    def stop(self) -> None:
+        self.reporter.stop()
+
     def start(self, settings: Config, epochs_done: int) -> None:
         splits = self.splits
         rows = {"train": len(splits.train), "valid": len(splits.valid), "test": len(splits.test)}
         sizes = len(splits.train.entities), len(splits.train.relations)
         info = TrainingInfo(settings.to_dict(), rows, *sizes, epochs_done, self.folder, self.note)
         for callback in self.callbacks:  # before the progress bar is drawn, because some print
-            with self._wrap_errors(callback, "started"):
+            with _wrap_errors(callback, "started"):
                 callback.started(info)
         self.reporter.start(settings, epochs_done)
-
-    def step(self, epoch: int, fraction: float) -> None:
-        self.reporter.step(epoch, fraction)
 
     def epoch(self, row: dict[str, Any]) -> str | None:
         """Return the reason to end the training here, or None to continue."""
         reason = self.reporter.epoch(row)
+        advice = "; the attribute .run of the error holds the run as trained so far"
+        if self.folder is not None:
+            advice = f"; the training is saved, continue with: focuse train --resume {self.folder}"
         for callback in self.callbacks:
-            with self._wrap_errors(callback, "epoch"):
+            with _wrap_errors(callback, "epoch", advice):
                 if callback.epoch(dict(row)) is True:
-                    reason = reason or f"stopped by {callback_name(callback)}"
+                    reason = reason or f"stopped by {type(callback).__name__}"
         return reason
-
-    def stop(self) -> None:
-        self.reporter.stop()
 
     def finished(self, run: Any) -> None:
         """Call every callback, even after one that fails."""
-        first: CallbackFailed | None = None
+        failures: list[CallbackFailed] = []
         for callback in self.callbacks:
             try:
-                with self._wrap_errors(callback, "finished", "; the training itself is complete"):
+                with _wrap_errors(callback, "finished", "; the training itself is complete"):
                     callback.finished(run)
             except CallbackFailed as error:
-                error.run, first = run, first or error
-        if first is not None:
-            raise first
+                error.run = run
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     @contextmanager
     def report_failure(self) -> Iterator[None]:
@@ -304,34 +288,21 @@ class CallbackReporter:
         except BaseException as error:
             for callback in self.callbacks:
                 try:
-                    callback.failed(error)
-                except Exception as another:
-                    self.note(f"callback {callback_name(callback)} failed in failed(): {describe_error(another)}")
+                    with _wrap_errors(callback, "failed"):
+                        callback.failed(error)
+                except CallbackFailed as another:
+                    self.note(str(another))
             raise
-
-    def _wrap_errors(self, callback: Callback, hook: str, more: str = "") -> Any:
-        return _wrap_errors(callback, hook, self._advice() if hook == "epoch" else more)
-
-    def _advice(self) -> str:
-        if self.folder is None:
-            return "; the attribute .run of the error holds the run as trained so far"
-        return f"; the training is saved, continue with: focuse train --resume {self.folder}"
 
 
 @contextmanager
-def _wrap_errors(callback: Callback, hook: str, more: str) -> Iterator[None]:
+def _wrap_errors(callback: Callback, hook: str, advice: str = "") -> Iterator[None]:
     """Turn an error of a callback into one line that names it; the original error stays attached as the cause."""
     try:
         yield
     except Exception as error:
-        raise CallbackFailed(
-            f"callback {callback_name(callback)} failed in {hook}(): {describe_error(error)}{more}"
-        ) from error
-
-
-def callback_name(callback: Callback) -> str:
-    """Return the class name of a callback."""
-    return type(callback).__name__
+        name = type(callback).__name__
+        raise CallbackFailed(f"callback {name} failed in {hook}(): {describe_error(error)}{advice}") from error
 
 
 def describe_error(error: BaseException) -> str:
@@ -349,22 +320,15 @@ def make_callbacks(given: Sequence[object]) -> list[Callback]:
     return [_make_callback(each) for each in given]
 
 
-def _make_callback(each: object) -> Callback:
-    if isinstance(each, str):
-        if ":" not in each:
-            raise FocuseError(f"callback {each!r}: write it like package.module:Class")
-        name, each = each, import_object(each, "callback", Callback)
-        if not (isinstance(each, type) and issubclass(each, Callback)):
-            raise FocuseError(f"callback {name!r}: {each!r} is not a subclass of focuse.Callback; derive it from that")
-    if isinstance(each, type) and issubclass(each, Callback):
+def _make_callback(given: object) -> Callback:
+    if isinstance(given, str) and ":" not in given:
+        raise FocuseError(f"callback {given!r}: write it like package.module:Class")
+    made = import_object(given, "callback", Callback) if isinstance(given, str) else given
+    if isinstance(made, type) and issubclass(made, Callback):
         try:
-            return each()
-        except FocuseError:
-            raise
-        except Exception as error:
-            raise FocuseError(
-                f"callback {each.__name__}: cannot be created without arguments: {describe_error(error)}"
-            ) from None
-    if not isinstance(each, Callback):
-        raise FocuseError(f"callback {each!r}: is not a focuse.Callback; derive its class from that")
-    return each
+            made = made()
+        except TypeError as error:
+            raise FocuseError(f"callback {given!r}: cannot be created without arguments: {error}") from None
+    if not isinstance(made, Callback):
+        raise FocuseError(f"callback {given!r}: is not a focuse.Callback; derive its class from that")
+    return made

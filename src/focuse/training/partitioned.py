@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,20 +18,17 @@ import torch
 from torch import Tensor
 
 from focuse.config import Config
-from focuse.data.graph import Graph, find_sorted
-from focuse.data.splits import Splits, split_validation
-from focuse.data.triple_index import TripleIndex, relevant_triple_index
+from focuse.data.graph import find_sorted
+from focuse.data.splits import Splits
+from focuse.data.triple_index import TripleIndex
 from focuse.data.weights import Normalizer
-from focuse.engines.base import Engine, ModelScorer
 from focuse.engines.factory import make_engine
 from focuse.engines.optimizers import make_optimizer
 from focuse.engines.partitioned.buffer import PartitionBuffer
 from focuse.engines.partitioned.edge_buckets import EdgeBuckets, PackedEdges, PartitionAssignment, write_edge_buckets
 from focuse.engines.partitioned.stages import PartitionedNegativeSampler, Stage, epoch_stages
 from focuse.engines.scorer import TableScorer
-from focuse.errors import FocuseError, counted
-from focuse.evaluation.metrics import rank_metrics
-from focuse.evaluation.ranking import rank_graph
+from focuse.errors import counted
 from focuse.models.base import Model
 from focuse.objective.focuse import SoftLabels
 from focuse.objective.negatives import Batch, Negatives
@@ -50,13 +45,11 @@ from focuse.storage.tables import (
     by_partition,
     shared_arrays,
 )
-from focuse.storage.tensors import ArraySpec, TensorFile, writing
-from focuse.system import chunks, format_size
-from focuse.training.problem import TrainingProblem, TrainingTriples, init_tables
-from focuse.training.validation import BestTables, rank_validator
-
-FLOAT = np.dtype("<f4")
-CHUNK = 1 << 16  # rows per chunk; torch draws the same numbers in chunks if a chunk has a multiple of 16 numbers
+from focuse.storage.tensors import ArraySpec, Tables, TensorFile, writing
+from focuse.system import format_size
+from focuse.training.problem import TrainingProblem, TrainingTriples, TripleSource, init_tables, normal_pieces
+from focuse.training.trainer import Placement
+from focuse.training.validation import RankValidator, Validator
 
 
 def write_initial_partitions(
@@ -68,7 +61,7 @@ def write_initial_partitions(
     """
     width, entities = model.widths(settings.dim)[0], len(assignment.part)
     tables = [
-        TensorFile(files.path(part, 0), {"entity": ArraySpec(FLOAT, (size, width))})
+        TensorFile(files.path(part, 0), {"entity": ArraySpec(np.dtype("<f4"), (size, width))})
         for part, size in enumerate(assignment.sizes.tolist())
     ]
     for table in tables:
@@ -76,12 +69,11 @@ def write_initial_partitions(
             table.create()
     random = generator(settings.seed, 0, RandomStream.INITIAL_EMBEDDINGS)
     spread = settings.init_std or model.defaults.get("init_std") or (2.0 / (entities + width)) ** 0.5
-    for piece in _row_pieces(entities):
-        values = torch.randn((piece.stop - piece.start, width), generator=random) * spread
-        rows = model.init_table("entity", values).numpy()
-        for part, positions in by_partition(assignment.part[piece]):
+    for start, values in normal_pieces((entities, width), random):
+        rows = model.init_table("entity", values * spread).numpy()
+        for part, positions in by_partition(assignment.part[start : start + len(rows)]):
             with writing(tables[part].path), tables[part].open():
-                tables[part].write("entity", rows[positions], int(assignment.row[piece.start + positions[0]]))
+                tables[part].write("entity", rows[positions], int(assignment.row[start + positions[0]]))
     for table in tables:
         with writing(table.path):
             table.seal(drop_cache=True)
@@ -90,132 +82,85 @@ def write_initial_partitions(
     return {name: table for name, table in others.items() if name != "entity"}
 
 
-def _row_pieces(rows: int) -> Iterator[slice]:
-    """Yield chunks of `CHUNK` rows; up to 15 remaining rows join the last one: torch draws few rows differently."""
-    for piece in chunks(rows, CHUNK):
-        if rows - piece.stop < 16 and piece.stop < rows:
-            yield slice(piece.start, rows)
-            return
-        yield piece
-
-
 SAMPLED_ENTITIES = 20_000  # with at most this many entities, validation ranks against all of them
 
 Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class SampledValidator:
+class SampledValidator(RankValidator):
     """Measures the filtered MRR of validation triples against a sample of entities.
 
-    The ids of `graph` and `known` are positions in `entities` [S].
+    The ids of `graph` and `known` are positions in `entities` [S], and the scorer holds the rows of `entities`.
     """
 
-    metric: ClassVar[str] = "valid_mrr"
-    sign: ClassVar[int] = 1
-    graph: Graph
-    known: TripleIndex
     entities: Rows
-    description: str
-
-    def __call__(self, scorer: ModelScorer) -> float:
-        """Return the filtered MRR, with ties ranked worst; `scorer` holds the rows of `entities`."""
-        return rank_metrics(rank_graph(scorer, self.graph, self.known).filtered.ranks()).mrr
 
 
-def sampled_validator(config: Config, splits: Splits) -> SampledValidator | None:
-    """Return a validator of the triples on which a training in memory would be validated; None if there are none."""
-    valid = split_validation(splits.valid, config.stop_fraction, config.seed).stopping
-    no_ids = torch.empty(0, dtype=torch.int64)
-    nothing = TripleIndex(no_ids, no_ids, no_ids, len(valid.entities), len(valid.relations))
-    usual = rank_validator(valid, splits.train, nothing, config.valid_min_weight, config.seed)
-    if usual is None:
+def sampled_validator(usual: Validator | None, seed: int) -> SampledValidator | None:
+    """Return a validator of the same triples against a sample of entities; None if there are no triples."""
+    if not isinstance(usual, RankValidator):
         return None
-    graph, total = usual.graph, len(valid.entities)
-    drawn = np.arange(total)
-    if total > SAMPLED_ENTITIES:
-        drawn = np.random.default_rng([config.seed, RandomStream.PARTITIONED_VALIDATION_CANDIDATES]).integers(
-            0, total, SAMPLED_ENTITIES
-        )
+    graph, facts, drawn = usual.graph, usual.known, np.arange(usual.known.entities)
+    if facts.entities > SAMPLED_ENTITIES:
+        random = np.random.default_rng([seed, RandomStream.PARTITIONED_VALIDATION_CANDIDATES])
+        drawn = random.integers(0, facts.entities, SAMPLED_ENTITIES)
     entities = np.unique(np.concatenate([drawn, graph.head, graph.tail])).astype(np.int64)
-    facts = relevant_triple_index([splits.train, splits.valid, splits.test], graph)
-    known = _restrict_index(facts, entities)
-    positions = [find_sorted(entities, ids)[0].astype(np.int32) for ids in (graph.head, graph.tail)]
-    graph = replace(graph, head=positions[0], tail=positions[1])
-    return SampledValidator(graph, known, entities, usual.description)
-
-
-def _restrict_index(facts: TripleIndex, entities: Rows) -> TripleIndex:
-    """Return the index of the known triples between the given entities, with their positions in `entities` as ids."""
-    keys = facts.keys["tail"].numpy()
-    query, tail = np.divmod(keys, facts.entities)
+    heads, tails = (find_sorted(entities, ids)[0].astype(np.int32) for ids in (graph.head, graph.tail))
+    # The known triples between these entities, with positions in `entities` as ids.
+    query, tail = np.divmod(facts.keys["tail"].numpy(), facts.entities)
     head, relation = np.divmod(query, facts.relations)
-    (head_index, has_head), (tail_index, has_tail) = (find_sorted(entities, ids) for ids in (head, tail))
+    (head_at, has_head), (tail_at, has_tail) = (find_sorted(entities, ids) for ids in (head, tail))
     both = has_head & has_tail
-    heads, kinds, tails = (torch.from_numpy(part[both]) for part in (head_index, relation, tail_index))
-    return TripleIndex(heads, kinds, tails, len(entities), facts.relations)
+    places = [torch.from_numpy(part[both]) for part in (head_at, relation, tail_at)]
+    known = TripleIndex(places[0], places[1], places[2], len(entities), facts.relations)
+    return SampledValidator(replace(graph, head=heads, tail=tails), known, entities)
 
 
 MAX_EDGES_PER_ENTITY = 0.05  # edges per entity of a partition in a batch up to which repeated entities do no harm
 MIN_BATCH_SIZE = 32  # minimum batch size
 
 
-class TriplesOnDisk:
+class TriplesOnDisk(TripleSource):
     """Loads no training triples, because they are read from disk bucket by bucket during training."""
 
     def load(self, triples: TrainingTriples, labels: SoftLabels | None, device: str) -> Batch:
         no_ids = torch.empty(0, dtype=torch.int64)
         return Batch(no_ids, no_ids, no_ids, torch.empty(0))
 
-    def index(self, train: Graph, device: str) -> TripleIndex:
-        raise FocuseError("engine 'partitioned' cannot filter negatives; remove --filter-negatives")
 
-
-class PartitionedPlacement:
+class PartitionedPlacement(Placement):
     """A placement that keeps the entity table in partitions on disk, with some of them in memory at a time."""
 
     in_memory = False
+    validator: SampledValidator | None
 
-    def __init__(
-        self, problem: TrainingProblem, engine: Engine, rows_per_slot: int, checkpoint: Checkpoint | None
-    ) -> None:
-        config, at = problem.config, checkpoint.progress if checkpoint else Progress()
-        self.problem, self.engine, self.config, self.checkpoint = problem, engine, config, checkpoint
-        self.partitions, self.slots, self.rounds = parse_partitions(config.partitions or "1:1")
-        self.rows_per_slot, self.entities = rows_per_slot, problem.entities
-        self.validator = sampled_validator(config, problem.splits)
-        self.best = BestPartitions(at.best_value, at.best_epoch, at.checks_since_best, placement=self)
-
-    @classmethod
-    def build(
-        cls, config: Config, splits: Splits, normalizer: Normalizer, checkpoint: Checkpoint | None
-    ) -> tuple[TrainingProblem, Engine, PartitionedPlacement]:
-        """Return the problem of a config, an engine over the partitions in memory, and their placement."""
+    def __init__(self, config: Config, splits: Splits, normalizer: Normalizer, checkpoint: Checkpoint | None) -> None:
         problem = TrainingProblem.build(config, splits, normalizer, TriplesOnDisk())
-        partitions, slots, _ = parse_partitions(config.partitions or "1:1")
-        slots += partitions > slots  # one more slot, into which the next partition is loaded
-        rows_per_slot, model = -(-problem.entities // partitions), problem.model
-        width, relation_width = model.widths(config.dim)
+        self.partitions, self.slots, self.rounds = parse_partitions(config.partitions or "1:1")
+        self.batch_size, self.rows_per_slot = config.batch_size or 1024, -(-problem.entities // self.partitions)
+        model, (width, relation_width) = problem.model, problem.model.widths(config.dim)
         relations = len(splits.train.relations) * (2 if config.reciprocal else 1)
+        slots = self.slots + (self.partitions > self.slots)  # one more, into which the next partition is loaded
         tables = {
-            "entity": torch.zeros(slots * rows_per_slot, width),
+            "entity": torch.zeros(slots * self.rows_per_slot, width),
             "relation": torch.zeros(relations, relation_width),
             **model.init_parameters(config.dim, torch.Generator()),
         }
         optimizer = make_optimizer(config.optimizer, tables, config.lr or 0)
         engine = make_engine("partitioned", model, tables, optimizer, inverse_relations=config.reciprocal)
-        return problem, engine, cls(problem, engine, rows_per_slot, checkpoint)
+        super().__init__(problem, engine, checkpoint)
 
     def open(self, folder: RunFolder | None, note: Callable[[str], None]) -> None:
         """Write the edges and the initial partitions to disk, or load the tables of a checkpoint."""
         if folder is None or not isinstance(folder.storage, PartitionedTables):
             raise ValueError("a training with partitions needs a run folder")
-        self.storage, self.note = folder.storage, note
+        self.storage, self.note, entities = folder.storage, note, self.problem.entities
         files, tables = folder.storage.files, self.engine.tables
         path = files.folder / EDGES
         if self.checkpoint is None:
             files.create(self.partitions)
-            assignment = PartitionAssignment.random(self.entities, self.partitions, self.config.seed)
+            assignment = PartitionAssignment.random(entities, self.partitions, self.config.seed)
             triples = self.problem.triples
             self.edges = write_edge_buckets(path, triples.facts, triples.normalizer, assignment, lambda: None)
             relations = len(triples.facts.relations)
@@ -230,58 +175,48 @@ class PartitionedPlacement:
         held = {"entity": tables["entity"]} | {name: value for name, value in state if name.startswith("entity.")}
         self.buffer = PartitionBuffer(files, held, self.edges.assignment.sizes)
         if self.checkpoint is None:
-            folder.save(Checkpoint(Progress(), *self.checkpoint_tables(), None, []))
-        if self.validator is not None and len(self.validator.entities) < self.entities:
+            folder.save(Checkpoint(Progress(), *self.checkpoint_tables()))
+        self.validator = sampled_validator(self.problem.validator, self.config.seed)
+        if self.validator is not None and len(self.validator.entities) < entities:
             note(f"validation ranks against {len(self.validator.entities):,} sampled entities, not all")
         note(f"{counted(self.partitions, 'partitions')}, {self.slots} of them in memory at a time")
 
     # ---- batches --------------------------------------------------------------------------------------------------
 
-    def start_epoch(self, epoch: int) -> float:
-        return self.problem.beta(epoch)
-
-    def epoch_size(self, epoch: int) -> tuple[int, int]:
-        return sum(self._batches_per_stage(epoch)), len(self.edges)
+    def start_epoch(self, epoch: int) -> tuple[int, int]:
+        return sum(count for _, count in self._stages(epoch)), len(self.edges)
 
     def batches(self, epoch: int, first: int, batches_per_call: int) -> Iterator[Sequence[Tensor]]:
-        done, size = 0, self.config.batch_size or 1024
-        for number, (stage, count, following) in enumerate(self._stages(epoch)):
+        done, stages = 0, self._stages(epoch)
+        following = [*(stage for stage, _ in stages[1:]), None]
+        for number, ((stage, count), after) in enumerate(zip(stages, following, strict=True)):
             if first < done + count:
-                order = self._load_stage(epoch, stage, following, number)
-                parts = torch.split(order, size) if self.partitions == 1 else torch.tensor_split(order, count)
+                order = self._load_stage(epoch, stage, after, number)
+                one = self.partitions == 1
+                parts = torch.split(order, self.batch_size) if one else torch.tensor_split(order, count)
                 for start in range(max(first - done, 0), len(parts), batches_per_call):
                     self.buffer.mark_changed()
                     yield parts[start : start + batches_per_call]
             done += count
 
-    def _batches_per_stage(self, epoch: int) -> list[int]:
-        """Return the number of batches of each stage of an epoch."""
-        size = self.config.batch_size or 1024
-        return [self._batch_count(stage, size) for stage in self._schedule(epoch)]
+    def _stages(self, epoch: int) -> list[tuple[Stage, int]]:
+        """Return the stages of an epoch that have edges, with their numbers of batches."""
+        stages = epoch_stages(self.partitions, self.slots, self.config.seed, epoch, self.rounds)
+        counts = ((stage, self._batch_count(stage)) for stage in stages)
+        return [(stage, count) for stage, count in counts if count]
 
-    def _batch_count(self, stage: Stage, size: int) -> int:
+    def _batch_count(self, stage: Stage) -> int:
         """Return the number of batches of a stage; they have about equal size, so that no short batch counts too much.
 
         With few active partitions, an entity occurs more often in a batch than among all partitions, and several
         gradients in one step move it less than as many steps. So batches are smaller in proportion, unless entities
         rarely repeat in a batch.
         """
-        edges = self.edges.count(stage)
+        edges, size = self.edges.count(stage), self.batch_size
         if self.partitions == 1 or not edges:
             return -(-edges // size)
         alike = size / (self.partitions * self.edges.same_partition_probability(stage))
         return max(1, round(edges / min(size, max(alike, MAX_EDGES_PER_ENTITY * self.rows_per_slot, MIN_BATCH_SIZE))))
-
-    def _stages(self, epoch: int) -> Iterator[tuple[Stage, int, Stage | None]]:
-        """Yield the stages of an epoch that have edges, with their numbers of batches and the following stage."""
-        stages = zip(self._schedule(epoch), self._batches_per_stage(epoch), strict=True)
-        used = [(stage, count) for stage, count in stages if count]
-        following = [stage for stage, _ in used[1:]]
-        for (stage, count), after in zip_longest(used, following):
-            yield stage, count, after
-
-    def _schedule(self, epoch: int) -> Iterator[Stage]:
-        return epoch_stages(self.partitions, self.slots, self.config.seed, epoch, self.rounds)
 
     def _load_stage(self, epoch: int, stage: Stage, following: Stage | None, number: int) -> Tensor:
         """Load the partitions and edges of a stage, and return the order of its edges."""
@@ -300,9 +235,6 @@ class PartitionedPlacement:
 
     def sample(self, batch: Batch, seed: StreamKey) -> list[Negatives]:
         return self.sampler(batch, seed)
-
-    def seed(self, epoch: int, batch: int) -> int:
-        return stream_seed(self.config.seed, epoch, batch)
 
     # ---- rows and checkpoints -------------------------------------------------------------------------------------
 
@@ -330,16 +262,16 @@ class PartitionedPlacement:
                 found[positions] = files.map_table(number, "entity")[row[positions]]
         return torch.from_numpy(found)
 
-    def shared_tables(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return the tables and the optimizer state that are not partitioned."""
+    def checkpoint_tables(self) -> tuple[Tables, Tables]:
+        """Write all changed partitions to disk, and return the tables and optimizer state that are not partitioned."""
+        self.buffer.flush()
         tables = {name: table for name, table in self.engine.tables.items() if name != "entity"}
         state = self.engine.optimizer.state().items()
         return tables, {name: value for name, value in state if not name.startswith("entity.")}
 
-    def checkpoint_tables(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Write all changed partitions to disk, and return the tables and optimizer state that are not partitioned."""
-        self.buffer.flush()
-        return self.shared_tables()
+    def keep_best(self) -> None:
+        """Keep the current version of all partitions on disk."""
+        self.storage.files.keep_best(shared_arrays(Checkpoint(Progress(), *self.checkpoint_tables())))
 
     def finish(self, checkpoint: Checkpoint) -> Checkpoint:
         """Return the last checkpoint, with its tables mapped from the run folder."""
@@ -353,18 +285,3 @@ class PartitionedPlacement:
 
     def close(self) -> None:
         self.buffer.close()
-
-
-@dataclass
-class BestPartitions(BestTables):
-    """The best tables, kept as versions of partitions on disk."""
-
-    placement: PartitionedPlacement | None = None
-
-    def update(self, value: float, epoch: int, tables: dict[str, Tensor]) -> None:
-        self.checks_since += 1
-        if value > self.value and self.placement is not None:
-            self.value, self.epoch, self.checks_since = value, epoch, 0
-            self.placement.buffer.flush()
-            shared = Checkpoint(Progress(), *self.placement.shared_tables(), None, [])
-            self.placement.storage.files.keep_best(shared_arrays(shared))

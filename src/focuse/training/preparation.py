@@ -311,11 +311,8 @@ def _without_known_negatives(part: Graph, false: Graph, reporter: Reporter) -> G
 def _merge_weight_columns(splits: Splits, settings: Config, reporter: Reporter) -> Splits:
     """Merge several weight columns into one weight in every split, with a merger that is fitted to train."""
     if splits.train.columns is None:
-        named = [
-            name for name in ("column_importance", "column_beta_decay_epochs") if getattr(settings, name) is not None
-        ]
-        if named:
-            raise FocuseError(f"{splits.train.source}: has one weight per edge, but {named[0]} needs several columns")
+        if settings.column_importance is not None:
+            raise FocuseError(f"{splits.train.source}: has one weight per edge, but column_importance needs several")
         return splits
     asked = (
         None
@@ -323,8 +320,6 @@ def _merge_weight_columns(splits: Splits, settings: Config, reporter: Reporter) 
         else parse_named_numbers(settings.column_importance, "column_importance")
     )
     merger = fit_merger(splits.train, settings.weight_scaling, asked, settings.seed)
-    for name in parse_named_numbers(settings.column_beta_decay_epochs or "", "column_beta_decay_epochs"):
-        splits.train.columns.index(name)
     reporter.note(str(merger))
     valid, test = merger(splits.valid), merger(splits.test)
     return replace(splits, train=merger(splits.train), valid=valid, test=test, merger=merger)

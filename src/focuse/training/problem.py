@@ -3,23 +3,16 @@
 Every training builds one `TrainingProblem`: in memory, with partitions on disk, with several processes, for new
 entities only (`training.cold_start`), and for explanations, which need the gradient of the loss. The problem does not
 determine how or where it is solved.
-
-If several weight columns have their own decay λ, the weights change with the epoch. With importances π, weights w and
-the paper's βᶜ of each column,
-
-    α⁻ = Σ πᶜ (βᶜ + wᶜ (1 − βᶜ)) = β + w (1 − β)    with  β = Σ πᶜ βᶜ,  w = Σ πᶜ (1 − βᶜ) wᶜ / (1 − β)
-
-and the same for α⁺ with 1 − w. So the FocusE layer needs only one weight per edge and one β per epoch. An edge that
-lacks some of the columns gets the mean of the columns that it has, weighted by πᶜ (1 − βᶜ).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,14 +20,15 @@ import numpy.typing as npt
 import torch
 
 from focuse.config import SQUARED_ERROR, Config
-from focuse.data.graph import Graph, Mask, Weights, combine_columns, concatenate
+from focuse.data.graph import Graph, Weights, concatenate
 from focuse.data.splits import Splits, split_validation
 from focuse.data.triple_index import TripleIndex, build_triple_index, id_tensors, relevant_triple_index
 from focuse.data.weights import Normalizer
 from focuse.engines.base import Step
 from focuse.engines.process_group import current_group
+from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError
-from focuse.models.base import Model
+from focuse.models.base import Model, join_inverse_relations, split_inverse_relations
 from focuse.models.registry import model_class
 from focuse.objective.focuse import FocusELayer, SoftLabels
 from focuse.objective.losses import (
@@ -47,8 +41,6 @@ from focuse.objective.losses import (
     make_regularizer,
 )
 from focuse.objective.negatives import (
-    ENTITY_DISTRIBUTIONS,
-    SIDE_DISTRIBUTIONS,
     AuxiliaryTriples,
     Batch,
     Negatives,
@@ -56,14 +48,24 @@ from focuse.objective.negatives import (
     make_negative_distribution,
 )
 from focuse.objective.randomness import StreamKey, draw_integers, generator
-from focuse.option_strings import parse_named_numbers
 from focuse.random_streams import RandomStream
+from focuse.storage.run_folder import RunFolder
+from focuse.storage.tables import check_tables
+from focuse.storage.tensors import Tables
 from focuse.system import chunks
 from focuse.training.preparation import make_context
 from focuse.training.validation import Validator, confidence_validator, rank_validator
-from focuse.training.warm_start import started
 
 RANDOM_NUMBERS_PER_CHUNK = 1 << 24  # random numbers that are drawn at a time, 64 MB
+
+
+def normal_pieces(shape: tuple[int, int], random: torch.Generator) -> Iterator[tuple[int, torch.Tensor]]:
+    """Yield torch.randn(shape) in pieces of rows, bitwise equal, each with the number of its first row."""
+    count, width = shape
+    # torch draws 16 numbers at a time and redraws the last incomplete ones, so chunks of 16 rows give the same numbers.
+    size = max(16, RANDOM_NUMBERS_PER_CHUNK // max(width, 1) // 16 * 16)
+    for begin, end in pairwise([*range(0, max(count - 15, 1), size), count]):
+        yield begin, torch.randn((end - begin, width), generator=random)
 
 
 def normal_rows(shape: tuple[int, int], random: torch.Generator, rows: slice = slice(None)) -> torch.Tensor:
@@ -73,47 +75,15 @@ def normal_rows(shape: tuple[int, int], random: torch.Generator, rows: slice = s
     >>> bool((made == torch.randn(100, 3, generator=torch.Generator().manual_seed(1))[40:60]).all())
     True
     """
-    count, width = shape
-    start, stop, _ = rows.indices(count)
-    # torch draws 16 numbers at a time and redraws the last incomplete ones, so chunks of 16 rows give the same numbers.
-    size = max(16, RANDOM_NUMBERS_PER_CHUNK // max(width, 1) // 16 * 16)
-    cuts = [*range(0, max(count - 15, 1), size), count]
-    kept = []
-    for begin, end in pairwise(cuts):
-        piece = torch.randn((end - begin, width), generator=random)
-        kept.append(piece[max(start - begin, 0) : max(stop - begin, 0)].clone())
-    return torch.cat(kept)
+    start, stop, _ = rows.indices(shape[0])
+    pieces = normal_pieces(shape, random)
+    return torch.cat([piece[max(start - begin, 0) : max(stop - begin, 0)].clone() for begin, piece in pieces])
 
 
 KNOWN_NEGATIVE_WEIGHT = -1.0  # the weight that marks a known negative; positives have weights in [0, 1]
 CHUNK = 1 << 20  # edges whose weights are normalized at a time
 
 Floats = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, eq=False)
-class ColumnDecays:
-    """The weight columns of the training edges and their importances, if each column has its own decay of β.
-
-    `unit_weights` [n, C] are in [0, 1], `present` [n, C] is True where an edge has a column, `importance` is [C],
-    and `layers` has one FocusE layer per column.
-    """
-
-    unit_weights: Weights
-    present: Mask
-    importance: Weights
-    layers: tuple[FocusELayer, ...]
-
-    def at(self, epoch: int) -> tuple[Weights, float]:
-        """Return the merged weights [n] of an epoch, counted from 0, and its β."""
-        betas = np.array([layer.beta(epoch) for layer in self.layers])
-        beta = float(self.importance @ betas)
-        counts = self.importance * (1 - betas)
-        weight = combine_columns(self.unit_weights, self.present, counts)
-        # If no column of an edge counts yet (β = 1), its weight has no effect; the importances alone merge its columns.
-        early = ~(self.present & (counts > 0)).any(axis=1)
-        weight[early] = combine_columns(self.unit_weights[early], self.present[early], self.importance)
-        return weight, beta
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,15 +95,12 @@ class TrainingTriples:
     normalizer: Normalizer
     known_negative_weight: float
     seed: int
-    decays: ColumnDecays | None = None
 
     @classmethod
     def from_splits(cls, settings: Config, splits: Splits, normalizer: Normalizer) -> TrainingTriples:
         """Return the training triples of the splits, by resolved settings."""
         mark = KNOWN_NEGATIVE_WEIGHT if model_class(settings.model).confidence_head is None else 0.0
-        return cls(
-            splits.train, splits.known_negatives, normalizer, mark, settings.seed, _column_decays(settings, splits)
-        )
+        return cls(splits.train, splits.known_negatives, normalizer, mark, settings.seed)
 
     def __len__(self) -> int:
         return len(self.facts) + len(self.evidence)
@@ -160,31 +127,10 @@ class TrainingTriples:
         return weight
 
     def pack(self, rows: npt.NDArray[np.int32]) -> None:
-        """Write all triples to `rows`, int32 [n, 4]: head, relation, tail and the bits of the weight, in chunks."""
-        graphs = [(0, self.facts)] + ([] if self.false is None else [(len(self.facts), self.false)])
-        for first, graph in graphs:
-            for piece in chunks(len(graph), CHUNK):
-                some = rows[first + piece.start : first + piece.stop]
-                for place, column in enumerate((graph.head, graph.relation, graph.tail)):
-                    some[:, place] = column[piece]
-                weight = np.full(len(some), self.known_negative_weight)
-                if graph is self.facts:
-                    weight = self.normalizer.transform(graph.weight[piece], graph.relation[piece])
-                some[:, 3] = weight.astype(np.float32).view(np.int32)
-
-    @property
-    def weights_change(self) -> bool:
-        """Whether the weights change from epoch to epoch."""
-        return self.decays is not None
-
-    def weights_at(self, epoch: int) -> tuple[Floats, float | None]:
-        """The weights [n] in an epoch counted from 0, and β; None where the FocusE layer decides."""
-        if self.decays is None:
-            return self.weight, None
-        facts, beta = self.decays.at(epoch)
-        weight = np.full(len(self), self.known_negative_weight, np.float32)
-        weight[: len(facts)] = facts
-        return weight, beta
+        """Write all triples to `rows`, int32 [n, 4]: head, relation, tail and the bits of the weight."""
+        graph = self.graph
+        for place, column in enumerate((graph.head, graph.relation, graph.tail, self.weight.view(np.int32))):
+            rows[:, place] = column
 
     def rows_in_epoch(self, epoch: int) -> npt.NDArray[np.int64] | None:
         """Return the rows, int64, that are trained in an epoch; None stands for all rows.
@@ -197,24 +143,6 @@ class TrainingTriples:
         facts = len(self.facts)
         chance = np.random.default_rng([self.seed, epoch, RandomStream.KNOWN_NEGATIVES]).random(len(self.evidence))
         return np.concatenate([np.arange(facts), facts + np.flatnonzero(chance < self.evidence)])
-
-
-def _column_decays(settings: Config, splits: Splits) -> ColumnDecays | None:
-    """Return the weight columns with their own decays of β, or None if all columns share one β."""
-    merger = splits.merger
-    if (
-        merger is None
-        or settings.column_beta_decay_epochs is None
-        or settings.weight_mode != "focuse"
-        or settings.beta is not None
-    ):
-        return None
-    own = parse_named_numbers(settings.column_beta_decay_epochs, "column_beta_decay_epochs")
-    layers = tuple(
-        FocusELayer(beta_decay_epochs=int(own.get(name, settings.beta_decay_epochs or 0)), beta_min=settings.beta_min)
-        for name in merger.names
-    )
-    return ColumnDecays(*merger.unit_weights(splits.train), merger.importance, layers)
 
 
 def make_labels(settings: Config, splits: Splits) -> SoftLabels | None:
@@ -258,20 +186,14 @@ def log_sampling_correction(settings: Config, label: SoftLabels, sampler: Negati
     other distributions change how often an entity is drawn, but not how many are possible. With a label exponent of 0
     there is no correction, as in a training without weights.
     """
-    if (
-        settings.negative_sampling == "all"
-        or settings.num_negatives is None
-        or sampler.entities < 2
-        or label.exponent == 0
-    ):
+    count, distribution = settings.num_negatives, sampler.distribution
+    if settings.negative_sampling == "all" or count is None or sampler.entities < 2 or label.exponent == 0:
         return 0.0
-    distribution = sampler.distribution
     if distribution is not None and distribution.entity_distribution == "type" and distribution.by_relation is not None:
-        return float(distribution.by_relation.num_candidates(facts).cpu().double().log().mean()) - math.log(
-            settings.num_negatives
-        )
+        possible = distribution.by_relation.num_candidates(facts).cpu().double()
+        return float(possible.log().mean()) - math.log(count)
     sides = 2 if settings.negative_sampling == "per-triple" else 1
-    return math.log(sides * (sampler.entities - 1) / settings.num_negatives)
+    return math.log(sides * (sampler.entities - 1) / count)
 
 
 def build_model(settings: Config, splits: Splits) -> Model:
@@ -315,6 +237,54 @@ def init_tables(
     return {"entity": entity, "relation": relation} | model.init_parameters(settings.dim, random)
 
 
+def copy_embeddings(tables: Tables, folder: str, splits: Splits, note: Callable[[str], None]) -> Tables:
+    """Return initial `tables` for a training on `splits`, with the rows of the run in `folder` for the same names.
+
+    Names that the other run does not have keep their initial values, and so do shared parameters (filters, matrices).
+    If the other model has an encoder, its encoded tables are used. So one model can pretrain another, such as TransE
+    or KBGAT's attention for ConvKB.
+    """
+    store = RunFolder.open(Path(folder))
+    settings, other, _ = store.metadata()
+    found = store.model("cpu")[0]
+    model = build_model(replace(settings, device="cpu"), other)  # the tables are on the CPU
+    check_tables(found, settings, model, other.train, Path(folder))
+    if model.encoder is not None:
+        found = dict(TableScorer(model, found, settings.reciprocal).encoded_tables())
+    made, copied = dict(tables), []
+    for name, plural in (("entity", "entities"), ("relation", "relations")):
+        wanted, known = getattr(splits.train, plural), getattr(other.train, plural)
+        # A relation and its inverse are one row here, because the other run may have no inverse relations.
+        inverse = len(tables[name]) > len(wanted)
+        rows = join_inverse_relations(tables[name]) if inverse else tables[name].clone()
+        source = found[name] if len(found[name]) == len(known) else join_inverse_relations(found[name])
+        if rows.shape[1] != source.shape[1]:
+            raise FocuseError(
+                f"init_from {folder}: a row of its {name} table ({settings.model}, dim {settings.dim}) has "
+                f"{source.shape[1]} values, but this training needs {rows.shape[1]}; choose a model and a dim of the "
+                "same width"
+            )
+        place = torch.from_numpy(known.ids(wanted.column)).long()
+        rows[place >= 0] = source[place[place >= 0]].to(rows)
+        made[name] = split_inverse_relations(rows) if inverse else rows
+        copied.append(int((place >= 0).sum()))
+    if not copied[0]:
+        raise FocuseError(f"init_from {folder}: it has none of this graph's entities; give a run with the same names")
+    note(
+        f"init_from {folder}: {copied[0]:,} of {len(splits.train.entities):,} entities and {copied[1]:,} of "
+        f"{len(splits.train.relations):,} relations start from its {settings.model} embeddings"
+    )
+    trained = build_triple_index([other.train.align(splits.train).graph])
+    for part, name in ((splits.valid, "validation"), (splits.test, "test")):
+        seen = int(trained.contains(*id_tensors(part)).sum()) if len(part) else 0
+        if seen:
+            note(
+                f"init_from {folder}: leakage: it was trained on {seen:,} of the {len(part):,} {name} triples, so "
+                "metrics will be too high; use the same split (--seed, or --valid and --test)"
+            )
+    return made
+
+
 def as_batch(graph: Graph, weight: npt.NDArray[Any], device: torch.device | str) -> Batch:
     """Return all edges of a graph as one batch on the device, with the given weights [n]."""
     columns = (*id_tensors(graph), torch.from_numpy(weight.astype(np.float32, copy=False)))
@@ -332,29 +302,21 @@ class TripleStore(Protocol):
     def first(self, count: int) -> Batch:
         """Return the first `count` triples."""
 
-    def set_weights(self, weight: torch.Tensor) -> None:
-        """Replace all weights [n] in place."""
 
-
-class TripleSource(Protocol):
-    """Loads the training triples to the place where they are kept during training."""
+class TripleSource:
+    """Loads the training triples to the place where they are kept during training: here, the training device."""
 
     def load(self, triples: TrainingTriples, labels: SoftLabels | None, device: str) -> TripleStore:
         """Return all training triples with their weights, or with soft labels if `labels` is given."""
-
-    def index(self, train: Graph, device: str) -> TripleIndex:
-        """Return the index of known triples by which negatives are filtered."""
-
-
-class TriplesInMemory:
-    """Loads the training triples as tensors on the training device."""
-
-    def load(self, triples: TrainingTriples, labels: SoftLabels | None, device: str) -> Batch:
         batch = as_batch(triples.graph, triples.weight, device)
         return batch if labels is None else replace(batch, weight=labels(batch.weight))
 
     def index(self, train: Graph, device: str) -> TripleIndex:
+        """Return the index of known triples by which negatives are filtered."""
         return build_triple_index([train], device)
+
+
+IN_MEMORY = TripleSource()
 
 
 @dataclass(frozen=True, eq=False)
@@ -375,26 +337,20 @@ class TrainingProblem:
     negative_sampler: NegativeSampler
     objective: FocusedLoss | SoftLabelLoss | SquaredError | TwoHeadedSquaredError
     regularizer: Regularizer | None
-    scale: float | None = None  # factor of the loss of a batch; None means that the reduction of the config decides
 
     @classmethod
     def build(
-        cls, config: Config, splits: Splits, normalizer: Normalizer, source: TripleSource | None = None
+        cls, config: Config, splits: Splits, normalizer: Normalizer, source: TripleSource = IN_MEMORY
     ) -> TrainingProblem:
         """Return the problem of a resolved config on these splits; `source` loads the triples, by default to memory."""
-        source = TriplesInMemory() if source is None else source
         train = splits.train
         triples, labels = TrainingTriples.from_splits(config, splits, normalizer), make_labels(config, splits)
         batch = source.load(triples, labels, config.device)
         known = source.index(train, config.device) if config.filter_negatives else None
         # A uniform distribution does not depend on the triples, so triples on disk need not be loaded.
-        uniform = (config.negative_distribution, config.corrupt_side) == (
-            ENTITY_DISTRIBUTIONS[0],
-            SIDE_DISTRIBUTIONS[0],
-        )
-        facts = batch.first(0 if uniform else len(train))
-        sizes = len(train.entities), len(train.relations)
-        distribution = make_negative_distribution(config.negative_distribution, config.corrupt_side, facts, *sizes)
+        kinds, sizes = (config.negative_distribution, config.corrupt_side), (len(train.entities), len(train.relations))
+        facts = batch.first(0 if kinds == ("uniform", "uniform") else len(train))
+        distribution = make_negative_distribution(*kinds, facts, *sizes)
         sampler = NegativeSampler(config.negative_sampling, config.num_negatives or 1, sizes[0], known, distribution)
         focuse_layer = config.make_focuse_layer()
         correction = None if labels is None else log_sampling_correction(config, labels, sampler, facts)
@@ -420,14 +376,13 @@ class TrainingProblem:
         """The validator that measures the model during training; None if there are no validation triples."""
         config, splits = self.config, self.splits
         valid = split_validation(splits.valid, config.stop_fraction, config.seed).stopping
-        learned = [splits.train, splits.valid]
         if config.stop_metric == "mse":
-            known = relevant_triple_index(learned, valid, config.device)
+            known = relevant_triple_index([splits.train, splits.valid], valid, config.device)
             weight = self.triples.normalizer.transform(valid.weight, valid.relation)
             return confidence_validator(valid, weight, known, config.seed)
         # As in the paper, validation ranks are filtered by test triples too; nothing else is taken from them.
-        known = relevant_triple_index([*learned, splits.test], valid, config.device)
-        return rank_validator(valid, splits.train, known, config.valid_min_weight, config.seed)
+        filters = [splits.train, splits.valid, splits.test]
+        return rank_validator(valid, splits.train, filters, config.valid_min_weight, config.seed, config.device)
 
     def beta(self, epoch: int) -> float:
         """Return β in an epoch, counted from 0; without the FocusE layer it is 1, which has no effect."""
@@ -435,8 +390,7 @@ class TrainingProblem:
 
     def step(self, positives: Batch, negatives: list[Negatives], beta: float | torch.Tensor, seed: StreamKey) -> Step:
         """Return a training step on a batch; the `seed` determines its auxiliary triples."""
-        by_reduction = 1.0 / len(positives) if self.config.reduction == "mean" else 1.0
-        scale = by_reduction if self.scale is None else self.scale
+        scale = 1.0 / len(positives) if self.config.reduction == "mean" else 1.0
         own = seed if isinstance(seed, int) else None
         return Step(positives, negatives, self.objective, beta, self.regularizer, scale, self._auxiliary(seed), own)
 
@@ -466,5 +420,5 @@ class TrainingProblem:
         rows = current_group().shard(self.entities) if config.engine == "sharded" else slice(None)
         if config.init_from is None:
             return init_tables(config, self.model, *sizes, rows)
-        tables = started(init_tables(config, self.model, *sizes), config.init_from, self.splits, build_model, note)
+        tables = copy_embeddings(init_tables(config, self.model, *sizes), config.init_from, self.splits, note)
         return tables | {"entity": tables["entity"][rows]}

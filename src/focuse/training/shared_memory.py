@@ -33,7 +33,7 @@ from focuse.objective.focuse import SoftLabels
 from focuse.objective.negatives import Batch
 from focuse.storage.metadata import read_metadata, write_metadata
 from focuse.system import chunks
-from focuse.training.problem import TrainingTriples
+from focuse.training.problem import TrainingTriples, TripleSource
 
 PreparedData = tuple[Config, Splits, Normalizer]
 CHUNK = 1 << 20  # edges written at a time
@@ -76,8 +76,8 @@ def _disk_full_message(error: OSError) -> str:
     return f"{where}: cannot write the training edges: {error.strerror or error}; set FOCUSE_CACHE to another folder"
 
 
-class TriplesInSharedMemory:
-    """A `TripleSource` that keeps the training triples in a file that all processes of a machine share."""
+class TriplesInSharedMemory(TripleSource):
+    """A source that keeps the training triples in a file that all processes of a machine share."""
 
     def load(self, triples: TrainingTriples, labels: SoftLabels | None, device: str) -> SharedEdges:
         return SharedEdges(triples, labels, device)
@@ -138,14 +138,6 @@ class SharedEdges(PackedEdges):
     def first(self, count: int) -> Batch:
         """Return the first `count` triples in memory."""
         return self.take(torch.arange(count))
-
-    def set_weights(self, weight: Tensor) -> None:
-        """Replace the weights, float [n], for all processes; all must make this call."""
-        group = current_group()
-        group.barrier()
-        if group.is_local_main:
-            self.edges[:, 3] = weight.view(torch.int32)
-        group.barrier()
 
 
 class SharedTripleIndex(TripleIndex):

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,150 +34,19 @@ from focuse.objective.semi_supervised import SamplePool, make_pool_schedule
 from focuse.random_streams import RandomStream
 from focuse.storage.run_folder import RunFolder
 from focuse.storage.tables import Checkpoint, Progress
+from focuse.storage.tensors import Tables
 from focuse.system import check_memory_limit, interruptible
 from focuse.training.callbacks import Reporter
-from focuse.training.problem import TrainingProblem, TripleSource
-from focuse.training.validation import BestTables, RankValidator, Validator
+from focuse.training.problem import IN_MEMORY, TrainingProblem
+from focuse.training.validation import RankValidator, Validator
 
 
 class DivergedError(FocuseError):
     """The loss or an embedding is no longer a finite number."""
 
 
-class Placement(Protocol):
-    """Where tables and training triples are kept during training: in memory, or in partitions on disk.
-
-    A placement provides the batches of the training loop and the tables of a checkpoint.
-    """
-
-    @property
-    def in_memory(self) -> bool: ...
-
-    @property
-    def best(self) -> BestTables: ...
-
-    @property
-    def validator(self) -> Validator | None: ...
-
-    def open(self, folder: RunFolder | None, note: Callable[[str], None]) -> None:
-        """Prepare everything for the first step."""
-
-    def start_epoch(self, epoch: int) -> float:
-        """Set the weights of an epoch, counted from 0, and return its β."""
-
-    def epoch_size(self, epoch: int) -> tuple[int, int]:
-        """Return the numbers of batches and of triples in an epoch."""
-
-    def batches(self, epoch: int, first: int, batches_per_call: int) -> Iterator[Sequence[Tensor]]:
-        """Yield groups of up to `batches_per_call` batches of row indices, starting with batch `first`."""
-
-    def take(self, rows: Tensor) -> Batch:
-        """Return the triples at `rows`."""
-
-    def sample(self, batch: Batch, seed: StreamKey) -> list[Negatives]:
-        """Return the negatives of a batch."""
-
-    def seed(self, epoch: int, batch: int) -> int:
-        """Return the seed of all random numbers of a batch."""
-
-    def scorer(self) -> TableScorer:
-        """Return the scorer for validation."""
-
-    def checkpoint_tables(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return the tables and the optimizer state that a checkpoint stores."""
-
-    def finish(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Return the last checkpoint with the final tables."""
-
-    def close(self) -> None:
-        """Release files and threads."""
-
-
-class InMemoryPlacement:
-    """A placement that keeps tables and training triples in memory."""
-
-    in_memory = True
-
-    def __init__(self, problem: TrainingProblem, engine: Engine, checkpoint: Checkpoint | None = None) -> None:
-        self.problem, self.engine = problem, engine
-        self.triples = problem.triple_store
-        self._shuffled: tuple[int, EpochOrder] | None = None
-        at = checkpoint.progress if checkpoint else Progress()
-        tables = checkpoint.best if checkpoint else None
-        self.best = BestTables(at.best_value, at.best_epoch, at.checks_since_best, tables)
-
-    @property
-    def validator(self) -> Validator | None:
-        return self.problem.validator
-
-    def open(self, folder: RunFolder | None, note: Callable[[str], None]) -> None:
-        """Do nothing, because everything is in memory already."""
-
-    def start_epoch(self, epoch: int) -> float:
-        beta, triples = self.problem.beta(epoch), self.problem.triples
-        if triples.weights_change:
-            weight, merged = triples.weights_at(epoch)
-            self.triples.set_weights(torch.from_numpy(weight))
-            beta = beta if merged is None else merged
-        return beta
-
-    def epoch_size(self, epoch: int) -> tuple[int, int]:
-        order = self._order(epoch)
-        return len(order.batches), order.rows
-
-    def batches(self, epoch: int, first: int, batches_per_call: int) -> Iterator[Sequence[Tensor]]:
-        batches = self._order(epoch).batches
-        for start in range(first, len(batches), batches_per_call):
-            yield batches[start : start + batches_per_call]
-        self._order(epoch + 1)  # computed while a GPU still works on this epoch
-
-    def _order(self, epoch: int) -> EpochOrder:
-        """Return the shuffled rows of an epoch; the result of the last call is cached."""
-        if self._shuffled is None or self._shuffled[0] != epoch:
-            config, rows = self.problem.config, self.problem.triples.rows_in_epoch(epoch)
-            seed = stream_seed(config.seed, epoch, RandomStream.SHUFFLE)
-            count = len(self.triples) if rows is None else len(rows)
-            device = self.engine.device if isinstance(self.triples, Batch) else "cpu"
-            order = epoch_order(count, config.batch_size or len(self.triples), seed, device, rows)
-            self._shuffled = epoch, order
-        return self._shuffled[1]
-
-    def take(self, rows: Tensor) -> Batch:
-        return self.triples.take(rows)
-
-    def sample(self, batch: Batch, seed: StreamKey) -> list[Negatives]:
-        return self.problem.negative_sampler(batch, seed)
-
-    def seed(self, epoch: int, batch: int) -> int:
-        return stream_seed(self.problem.config.seed, epoch, batch)
-
-    def scorer(self) -> TableScorer:
-        return self.engine.scorer
-
-    def checkpoint_tables(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        return self.engine.tables, self.engine.optimizer.state()
-
-    def finish(self, checkpoint: Checkpoint) -> Checkpoint:
-        return checkpoint
-
-    def close(self) -> None:
-        """Do nothing, because no files or threads are open."""
-
-
-def build_engine(problem: TrainingProblem, checkpoint: Checkpoint | None, reporter: Reporter) -> Engine:
-    """Return the engine of a problem over the tables of a checkpoint, or over initial tables."""
-    config = problem.config
-    tables = checkpoint.tables if checkpoint else problem.init_tables(reporter.note)
-    tables = {name: table.to(config.device) for name, table in tables.items()}
-    optimizer = make_optimizer(config.optimizer, tables, config.lr or LEARNING_RATES[config.optimizer])
-    if checkpoint and checkpoint.optimizer:  # an extension of a partitioned run has no optimizer state
-        state = checkpoint.optimizer.items()
-        optimizer.load({name: value.to(config.device) for name, value in state})
-    return make_engine(config.engine, problem.model, tables, optimizer, problem.entities, config.reciprocal)
-
-
 class Trainer:
-    """The training loop: `engine` takes the steps, `placement` provides the batches, `folder` stores the checkpoints.
+    """The training loop: the placement provides the batches, its engine takes the steps, `folder` stores checkpoints.
 
     At the `deadline` (of time.monotonic) it does as on Ctrl-C: it saves and raises `Stopped`, or without a folder it
     raises KeyboardInterrupt.
@@ -185,24 +54,21 @@ class Trainer:
 
     def __init__(
         self,
-        problem: TrainingProblem,
-        engine: Engine,
         placement: Placement,
         reporter: Reporter,
         folder: RunFolder | None = None,
-        checkpoint: Checkpoint | None = None,
         deadline: float = math.inf,
     ) -> None:
-        self.problem, self.config, self.engine, self.placement = problem, problem.config, engine, placement
-        self.reporter, self.folder, self.deadline = reporter, folder, deadline
-        self.group = current_group()
+        self.placement, self.problem, self.config = placement, placement.problem, placement.config
+        self.engine, self.reporter, self.folder, self.deadline = placement.engine, reporter, folder, deadline
+        self.group, checkpoint = current_group(), placement.checkpoint
         self.progress = checkpoint.progress if checkpoint else Progress()
         self.history: list[dict[str, Any]] = list(checkpoint.history) if checkpoint else []
         self.sample_pool: SamplePool | None = None
-        if self.config.semi_supervised != "none" and (schedule := make_pool_schedule(self.config.semi_supervised)):
+        if (schedule := make_pool_schedule(self.config.semi_supervised)) is not None:
             self.sample_pool = SamplePool(schedule, self.config.device, checkpoint.pool if checkpoint else None)
         # A sample pool changes from step to step, so its steps cannot be captured.
-        self.train_batches = engine.make_batch_runner(self._train_batch, capture=self.sample_pool is None)
+        self.train_batches = self.engine.make_batch_runner(self._train_batch, capture=self.sample_pool is None)
         self.loss: float | Tensor = self.progress.loss
 
     def run(self) -> Checkpoint:
@@ -237,8 +103,8 @@ class Trainer:
     def _epoch(self, interrupted: threading.Event) -> None:
         """Train one epoch, or the rest of it, then validate, report and save."""
         at, started = self.progress, time.perf_counter()
-        beta = self.placement.start_epoch(at.epoch)
-        batches, rows = self.placement.epoch_size(at.epoch)
+        batches, rows = self.placement.start_epoch(at.epoch)
+        beta = self.placement.beta(at.epoch)
         for some in self.placement.batches(at.epoch, at.batch, self.engine.steps_per_call):
             self.loss = self.loss + self._train_group(some, beta)
             at.batch += len(some)
@@ -282,14 +148,16 @@ class Trainer:
 
     def _validate(self, row: dict[str, Any]) -> None:
         """Validate if a validation is due, and decide whether to stop early."""
-        at, config, best = self.progress, self.config, self.placement.best
+        at, config = self.progress, self.config
         last = at.epoch >= config.epochs
         due = at.epoch % config.eval_every == 0 or last
         validator = self.placement.validator
         if validator is not None and due and (at.epoch >= (config.eval_start or 0) or last):
             found = row[validator.metric] = validator(self.placement.scorer())
-            best.update(validator.sign * found, at.epoch, self.engine.tables)
-            at.best_value, at.best_epoch, at.checks_since_best = best.value, best.epoch, best.checks_since
+            at.checks_since_best += 1
+            if validator.sign * found > at.best_value:
+                at.best_value, at.best_epoch, at.checks_since_best = validator.sign * found, at.epoch, 0
+                self.placement.keep_best()
         if last:
             at.finished = "all epochs"
         elif at.checks_since_best >= config.patience:
@@ -329,7 +197,7 @@ class Trainer:
         self._read_loss()
         tables, optimizer = self.placement.checkpoint_tables()
         pool = self.sample_pool.state() if self.sample_pool is not None else {}
-        return Checkpoint(self.progress, tables, optimizer, self.placement.best.tables, self.history, pool)
+        return Checkpoint(self.progress, tables, optimizer, self.placement.best, self.history, pool)
 
     def _save_if_due(self, epoch_ends: bool) -> None:
         if self.folder is None or self.progress.finished:
@@ -359,6 +227,97 @@ class Trainer:
         )
 
 
+class Placement:
+    """Where tables and training triples are during a training: this class keeps them in memory.
+
+    A placement provides the batches of the training loop, their negatives, and the tables of a checkpoint. `best` are
+    the tables of the best epoch; `validator` is None if there is nothing to validate on.
+    """
+
+    in_memory = True
+    validator: Validator | None = None
+
+    def __init__(self, problem: TrainingProblem, engine: Engine, checkpoint: Checkpoint | None = None) -> None:
+        self.problem, self.config, self.engine, self.checkpoint = problem, problem.config, engine, checkpoint
+        self.best = checkpoint.best if checkpoint else None
+        self._shuffled: tuple[int, EpochOrder] | None = None
+
+    def open(self, folder: RunFolder | None, note: Callable[[str], None]) -> None:
+        """Prepare everything for the first step."""
+        self.validator = self.problem.validator
+
+    def start_epoch(self, epoch: int) -> tuple[int, int]:
+        """Prepare an epoch, counted from 0, and return its numbers of batches and of triples."""
+        order = self._order(epoch)
+        return len(order.batches), order.rows
+
+    def beta(self, epoch: int) -> float:
+        """Return β of an epoch, counted from 0."""
+        return self.problem.beta(epoch)
+
+    def batches(self, epoch: int, first: int, batches_per_call: int) -> Iterator[Sequence[Tensor]]:
+        """Yield groups of up to `batches_per_call` batches of row indices, starting with batch `first`."""
+        batches = self._order(epoch).batches
+        for start in range(first, len(batches), batches_per_call):
+            yield batches[start : start + batches_per_call]
+        self._order(epoch + 1)  # computed while a GPU still works on this epoch
+
+    def _order(self, epoch: int) -> EpochOrder:
+        """Return the shuffled rows of an epoch; the result of the last call is cached."""
+        if self._shuffled is None or self._shuffled[0] != epoch:
+            config, triples = self.config, self.problem.triple_store
+            rows = self.problem.triples.rows_in_epoch(epoch)
+            seed = stream_seed(config.seed, epoch, RandomStream.SHUFFLE)
+            count = len(triples) if rows is None else len(rows)
+            device = self.engine.device if isinstance(triples, Batch) else "cpu"
+            order = epoch_order(count, config.batch_size or len(triples), seed, device, rows)
+            self._shuffled = epoch, order
+        return self._shuffled[1]
+
+    def take(self, rows: Tensor) -> Batch:
+        """Return the triples at `rows`."""
+        return self.problem.triple_store.take(rows)
+
+    def sample(self, batch: Batch, seed: StreamKey) -> list[Negatives]:
+        """Return the negatives of a batch."""
+        return self.problem.negative_sampler(batch, seed)
+
+    def seed(self, epoch: int, batch: int) -> int:
+        """Return the seed of all random numbers of a batch."""
+        return stream_seed(self.config.seed, epoch, batch)
+
+    def scorer(self) -> TableScorer:
+        """Return the scorer for validation."""
+        return self.engine.scorer
+
+    def keep_best(self) -> None:
+        """Keep a copy of the current tables, which are the best so far."""
+        self.best = {name: table.detach().clone() for name, table in self.engine.tables.items()}
+
+    def checkpoint_tables(self) -> tuple[Tables, Tables]:
+        """Return the tables and the optimizer state that a checkpoint stores."""
+        return self.engine.tables, self.engine.optimizer.state()
+
+    def finish(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Return the last checkpoint with the final tables."""
+        return checkpoint
+
+    def close(self) -> None:
+        """Release files and threads."""
+
+
+def build_engine(problem: TrainingProblem, checkpoint: Checkpoint | None, reporter: Reporter) -> Engine:
+    """Return the engine of a problem over the tables of a checkpoint, or over initial tables."""
+    config = problem.config
+    tables = checkpoint.tables if checkpoint else problem.init_tables(reporter.note)
+    tables = {name: table.to(config.device) for name, table in tables.items()}
+    optimizer = make_optimizer(config.optimizer, tables, config.lr or LEARNING_RATES[config.optimizer])
+    if checkpoint and checkpoint.optimizer:  # an extension of a partitioned run has no optimizer state
+        state = checkpoint.optimizer.items()
+        optimizer.load({name: value.to(config.device) for name, value in state})
+    return make_engine(config.engine, problem.model, tables, optimizer, problem.entities, config.reciprocal)
+
+
 def make_trainer(
     config: Config,
     splits: Splits,
@@ -369,21 +328,17 @@ def make_trainer(
     deadline: float = math.inf,
 ) -> Trainer:
     """Return a trainer of a resolved config: in memory, with a partitioned entity table, or with several processes."""
-    # Both placements are rare and plug in here.
-    if config.engine == "partitioned":
+    placement: Placement
+    if config.engine == "partitioned":  # this and 'sharded' are rare and plug in here
         from focuse.training.partitioned import PartitionedPlacement
 
-        parts: tuple[TrainingProblem, Engine, Placement] = PartitionedPlacement.build(
-            config, splits, normalizer, checkpoint
-        )
-        return Trainer(*parts, reporter, folder, checkpoint, deadline)
-    source: TripleSource | None = None
-    if config.engine == "sharded":
-        from focuse.training.shared_memory import TriplesInSharedMemory
+        placement = PartitionedPlacement(config, splits, normalizer, checkpoint)
+    else:
+        source = IN_MEMORY
+        if config.engine == "sharded":
+            from focuse.training.shared_memory import TriplesInSharedMemory
 
-        source = TriplesInSharedMemory()
-    problem = TrainingProblem.build(config, splits, normalizer, source)
-    engine = build_engine(problem, checkpoint, reporter)
-    return Trainer(
-        problem, engine, InMemoryPlacement(problem, engine, checkpoint), reporter, folder, checkpoint, deadline
-    )
+            source = TriplesInSharedMemory()
+        problem = TrainingProblem.build(config, splits, normalizer, source)
+        placement = Placement(problem, build_engine(problem, checkpoint, reporter), checkpoint)
+    return Trainer(placement, reporter, folder, deadline)

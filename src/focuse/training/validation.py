@@ -6,52 +6,38 @@ models are validated by their squared error on all validation triples and as man
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from focuse.data.graph import Graph, Weights
-from focuse.data.triple_index import TripleIndex, id_tensors
+from focuse.data.triple_index import TripleIndex, id_tensors, relevant_triple_index
 from focuse.data.weights import unit_strength
 from focuse.engines.base import ModelScorer
 from focuse.evaluation.metrics import rank_metrics
 from focuse.evaluation.ranking import rank_graph
 from focuse.models.base import confidence
-from focuse.objective.negatives import draw_negatives
+from focuse.objective.negatives import Batch, draw_negatives
 from focuse.random_streams import RandomStream
 
 MIN_TRIPLES = 50  # below this many triples a mean reciprocal rank is mostly noise
 MAX_TRIPLES = 10_000  # ranking more triples takes longer than the higher precision is worth
 
 
-class Validator(Protocol):
-    """Measures a model on validation triples.
-
-    `metric` is the name of the measured value in the history; larger values of `sign` · value are better.
-    `description` says which triples are used.
-    """
-
-    metric: ClassVar[str]
-    sign: ClassVar[int]
-
-    @property
-    def description(self) -> str: ...
-
-    def __call__(self, scorer: ModelScorer) -> float: ...
-
-
 @dataclass(frozen=True)
 class RankValidator:
-    """Measures the filtered MRR (ties ranked worst) of validation triples of high weight."""
+    """Measures the filtered MRR (ties ranked worst) of validation triples of high weight.
+
+    `metric` is the name of the measured value in the history; larger values of `sign` · value are better.
+    """
 
     metric: ClassVar[str] = "valid_mrr"
     sign: ClassVar[int] = 1
     graph: Graph
     known: TripleIndex
-    description: str
 
     def __call__(self, scorer: ModelScorer) -> float:
         return rank_metrics(rank_graph(scorer, self.graph, self.known).filtered.ranks()).mrr
@@ -61,20 +47,20 @@ class RankValidator:
 class ConfidenceValidator:
     """Measures the mean squared error of confidences on validation triples and on as many negatives of weight 0.
 
-    The ids are int64 [n], and the weights [n] are in [0, 1].
+    The weights of the triples are in [0, 1].
     """
 
     metric: ClassVar[str] = "valid_mse"
     sign: ClassVar[int] = -1
-    head: torch.Tensor
-    relation: torch.Tensor
-    tail: torch.Tensor
-    weight: torch.Tensor
-    description: str
+    triples: Batch
 
     def __call__(self, scorer: ModelScorer) -> float:
-        found = confidence(scorer.model, scorer.score(self.head, self.relation, self.tail))
-        return float((found.double() - self.weight).square().mean())
+        triples = self.triples
+        found = confidence(scorer.model, scorer.score(triples.head, triples.relation, triples.tail))
+        return float((found.double() - triples.weight).square().mean())
+
+
+Validator = RankValidator | ConfidenceValidator
 
 
 def confidence_validator(valid: Graph, weight: Weights, known: TripleIndex, seed: int) -> ConfidenceValidator | None:
@@ -87,17 +73,16 @@ def confidence_validator(valid: Graph, weight: Weights, known: TripleIndex, seed
     entities, replaces_tail = draw_negatives(key, (len(valid),), known.entities, device)
     heads, tails = torch.where(replaces_tail, head, entities), torch.where(replaces_tail, entities, tail)
     false = ~known.contains(heads, relation, tails)
-    return ConfidenceValidator(
-        torch.cat([head, heads[false]]),
-        torch.cat([relation, relation[false]]),
-        torch.cat([tail, tails[false]]),
-        torch.cat([torch.from_numpy(weight).to(device), torch.zeros(int(false.sum()), device=device).double()]),
-        f"{len(valid):,} validation triples and {int(false.sum()):,} negatives",
-    )
+    weights = torch.zeros(len(valid) + int(false.sum()), dtype=torch.float64, device=device)
+    weights[: len(valid)] = torch.from_numpy(weight)
+    heads, tails = torch.cat([head, heads[false]]), torch.cat([tail, tails[false]])
+    return ConfidenceValidator(Batch(heads, torch.cat([relation, relation[false]]), tails, weights))
 
 
-def rank_validator(valid: Graph, train: Graph, known: TripleIndex, threshold: float, seed: int) -> RankValidator | None:
-    """Return a validator of the triples with weight ≥ `threshold`; None if there are none.
+def rank_validator(
+    valid: Graph, train: Graph, known: Sequence[Graph], threshold: float, seed: int, device: str = "cpu"
+) -> RankValidator | None:
+    """Return a validator of the triples with weight ≥ `threshold`, filtered by `known`; None if there are none.
 
     If fewer than MIN_TRIPLES reach the threshold, the top decile by weight (at least MIN_TRIPLES) is used. If there are
     more than MAX_TRIPLES, a random sample of that size is used.
@@ -106,33 +91,13 @@ def rank_validator(valid: Graph, train: Graph, known: TripleIndex, threshold: fl
         return None
     weight = unit_strength(valid, train)
     rows = np.flatnonzero(weight >= threshold)
-    description = f"{len(rows):,} validation triples with weight ≥ {threshold:g}"
     if len(rows) < MIN_TRIPLES:
         wanted = min(len(valid), max(MIN_TRIPLES, len(valid) // 10))
-        cut = np.sort(weight)[-wanted]
-        rows = np.flatnonzero(weight >= cut)
-        description = f"{len(rows):,} validation triples of highest weight (≥ {cut:.3g}; too few reach {threshold:g})"
+        rows = np.flatnonzero(weight >= np.sort(weight)[-wanted])
     if len(rows) > MAX_TRIPLES:
         rows = np.sort(np.random.default_rng(seed).choice(rows, MAX_TRIPLES, replace=False))
-        description += f", {MAX_TRIPLES:,} of them drawn"
-    return RankValidator(valid.select(rows), known, description)
-
-
-@dataclass
-class BestTables:
-    """The best tables so far, the epoch they are from, and the number of validations since then."""
-
-    value: float = float("-inf")
-    epoch: int = 0
-    checks_since: int = 0
-    tables: dict[str, torch.Tensor] | None = None
-
-    def update(self, value: float, epoch: int, tables: dict[str, torch.Tensor]) -> None:
-        """Compare one validation, where higher is better, and copy the tables if it is the best."""
-        self.checks_since += 1
-        if value > self.value:
-            self.value, self.epoch, self.checks_since = value, epoch, 0
-            self.tables = {name: table.detach().clone() for name, table in tables.items()}
+    graph = valid.select(rows)
+    return RankValidator(graph, relevant_triple_index(known, graph, device))
 
 
 def best_epoch_row(history: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:

@@ -59,7 +59,7 @@ def make_runs(subject: Subject, whole: Path) -> tuple[Path, ...]:
         shutil.copytree(whole, finished)
         runs = (finished, _stopped(subject, "begun", 0), _stopped(subject, "later", EPOCHS // 2))
     else:
-        command("extend", whole, subject.more, "--out", finished, "--quiet", "--warm", "--epochs", "2")
+        command("extend", whole, subject.more, "--out", finished, "--quiet", "--train-known", "--epochs", "2")
         command(*subject.train(killed), moment=Moment(file=CHECKPOINT, time=6, byte=1000), near=subject.room)
         runs = (finished, killed)
     command("predict", finished, "--head", "e1", "--relation", "r1")

@@ -160,15 +160,15 @@ def kill_trainings(subject: Subject, kills: int, random: np.random.Generator, no
     return found
 
 
-OTHERS = ("extend --freeze (saves a run)", "extend --warm", "train --resume --epochs")
+OTHERS = ("extend (saves a run)", "extend --train-known", "train --resume --epochs")
 
 
 def kill_other(subject: Subject, kills: int, random: np.random.Generator, name: str) -> Campaign:
-    """The same of what else writes: a run extended (frozen, which is how a run is saved, and warm), or more epochs."""
+    """Do the same with other writers: a run extended (new names only, or all of them), or trained for more epochs."""
     base = subject.room / "base"
     command(*subject.train(base))
     words: list[object] = ["extend", base, subject.more, "--quiet", "--out"]
-    more: list[object] = ["--warm", "--epochs", "4"] if name == OTHERS[1] else ["--epochs", "5"]
+    more: list[object] = ["--train-known", "--epochs", "4"] if name == OTHERS[1] else ["--epochs", "5"]
     if name == OTHERS[2]:
         words, more = ["train", "--quiet", "--epochs", str(EPOCHS + 4), "--resume"], []
     return _kill_one(subject, words, more, base, kills, random)

@@ -15,7 +15,7 @@ import focuse
 from focuse.cli.main import app
 from focuse.data.splits import split
 from focuse.errors import FocuseError
-from focuse.training.callbacks import SilentReporter
+from focuse.training.callbacks import Reporter
 from focuse.training.preparation import fit_training_normalizer
 from focuse.training.trainer import make_trainer
 
@@ -32,7 +32,7 @@ def teacher(small: focuse.Graph, tmp_path_factory: pytest.TempPathFactory) -> fo
 def first_tables(run: focuse.Run) -> dict[str, torch.Tensor]:
     """What a training of the run's settings begins with."""
     normalizer = fit_training_normalizer(run.settings, run.splits)
-    return make_trainer(run.settings, run.splits, normalizer, SilentReporter()).engine.tables
+    return make_trainer(run.settings, run.splits, normalizer, Reporter()).engine.tables
 
 
 def named(names: focuse.data.graph.Vocabulary, table: torch.Tensor) -> dict[str, list[float]]:
@@ -82,7 +82,7 @@ def test_resume_does_not_need_the_other_run(small: focuse.Graph, teacher: focuse
 
     class Killed(BaseException): ...
 
-    class Kill(SilentReporter):
+    class Kill(Reporter):
         def step(self, epoch: int, share: float) -> None:
             raise Killed
 
@@ -102,7 +102,7 @@ def test_neural_models_resume_to_identical_tables(small: focuse.Graph, name: str
     focuse.train(small, out=tmp_path / "whole", **asked)
     reached = []
 
-    class Late(SilentReporter):
+    class Late(Reporter):
         def step(self, epoch: int, share: float) -> None:
             reached.append((epoch, share))
 
@@ -121,7 +121,7 @@ def test_neural_models_resume_to_identical_tables(small: focuse.Graph, name: str
     assert all(torch.equal(whole[key], part[key]) for key in whole)
 
 
-class Told(SilentReporter):
+class Told(Reporter):
     """Keeps the notes."""
 
     def __init__(self) -> None:
