@@ -278,7 +278,7 @@ class UntrueActivation(UkgeLogi):
         (Counted, r"the parameter 'factor' is torch.int64 \(1,\); give it a float type and an axis"),
         (Cut, r"`init_table` returns the entity table with the shape \(7, 7\) instead of \(7, 8\)"),
         (Centered, r"initial rows of entities depend on the other rows .*whole table"),
-        (Broken, r"Broken: its tables cannot be initialized: TypeError"),
+        (Broken, r"Broken: The model and its tables can be initialized: TypeError"),
         (Never, r"none of the dims 8 to 64: no dim suits"),
         (Falling, r"`confidence` does not increase with the score"),
         (int, r"not a subclass of focuse.models.Model"),

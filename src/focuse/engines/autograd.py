@@ -13,7 +13,7 @@ from torch import Tensor
 from focuse.engines.base import Step, TableOptimizer, TrainBatch, TrainBatches
 from focuse.engines.scorer import TableScorer
 from focuse.models.base import Model, Side, Table, moduli, score_triples
-from focuse.objective.losses import ModelObjective
+from focuse.objective.losses import SquaredError
 from focuse.objective.negatives import AuxiliaryTriples, Batch, Negatives
 
 
@@ -153,7 +153,7 @@ class AutogradEngine:
         if model.encoder is not None or self.scorer.has_attributes:
             entity.values, relation.values = self.scorer.encode(model, entity.leaf, relation.leaf, entity.ids)
         objective = step.objective
-        if isinstance(objective, ModelObjective):
+        if isinstance(objective, SquaredError):
             objective = objective.for_model(model)
             auxiliary = None if auxiliary is None else replace(auxiliary, loss=objective.rule_loss)
         triples = self.triple_embeddings(batch, entity, relation)
