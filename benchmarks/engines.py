@@ -160,7 +160,7 @@ class Training:
         }
         dense = {name: value.to(DEVICE) for name, value in self.model.init_parameters(1, torch.Generator()).items()}
         optimizer = make_optimizer("adam", {**tables, **dense}, 1e-4)
-        made = kind(self.model, tables["entity"], tables["relation"], optimizer, dense)
+        made = kind(self.model, tables | dense, optimizer)
         if tuning is not None:
             made.tuning = tuning
         return made

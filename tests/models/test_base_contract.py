@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from scoring import make_scorer
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
 from focuse.integrations.pykeen_models import PREFIX, interactions
 from focuse.models import Context, Model, Side

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scoring import make_scorer
 
 import focuse
 from focuse.config import Config
@@ -17,7 +18,6 @@ from focuse.data.triple_index import TripleIndex
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Step
 from focuse.engines.optimizers import make_optimizer
-from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
 from focuse.evaluation.ranking import rank
 from focuse.models import Model
@@ -246,10 +246,7 @@ def test_suke_a_step_moves_both_evaluators_by_their_gradient(with_hints: bool) -
     tables["evaluators"] = torch.tensor(EVALUATORS, dtype=torch.float32)
     first = {name: table.double().numpy().copy() for name, table in tables.items()}
     rate = 1e-3
-    engine = AutogradEngine(
-        Suke(), tables["entity"], tables["relation"], make_optimizer("sgd", tables, rate),
-        {"evaluators": tables["evaluators"]},
-    )  # fmt: skip
+    engine = AutogradEngine(Suke(), tables, make_optimizer("sgd", tables, rate))
     batch = Batch(torch.tensor([0, 1]), torch.tensor([0, 1]), torch.tensor([2, 3]), torch.tensor([0.9, 0.3]))
     corruptions = [Negatives("tail", torch.tensor([[4, 1], [0, 2]]))]
     hints = AuxiliaryTriples(

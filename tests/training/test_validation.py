@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from scoring import make_scorer
 
 import focuse
 from focuse.data.graph import Graph, from_columns
 from focuse.data.triple_index import TripleIndex, build_triple_index
-from focuse.engines.scorer import make_scorer
 from focuse.models.registry import make_model
 from focuse.training.validation import BestTables, Validator, best_epoch_row, confidence_validator, rank_validator
 

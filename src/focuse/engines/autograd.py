@@ -88,29 +88,22 @@ class FixedSizeTableView(TableView):
 
 
 class AutogradEngine:
-    """An engine that holds the entity table [E, d], the relation table [R, r] and the shared parameters.
+    """An engine that holds `tables`: the entity table [E, d], the relation table [R, r] and the shared parameters.
 
-    With `inverse_relations` the relation table has 2R rows, and row r + R is the inverse of relation r. A triple then
-    has two scores: one as an answer to (h, r, ?) and one as an answer to (t, r + R, ?).
+    All other engines derive from it. With `inverse_relations` the relation table has 2R rows, and row r + R is the
+    inverse of relation r. A triple then has two scores: one as an answer to (h, r, ?) and one as an answer to
+    (t, r + R, ?).
     """
 
     steps_per_call = 1  # number of steps per call that is fastest for this engine
     fallback_message = "training uses torch operations; a faster engine is available"
-    fallback_reason = ""  # why a fused engine cannot be used; empty if this engine was requested
+    fallback_reason = ""  # why a faster engine cannot be used; empty if this engine was requested
     view: type[TableView] = TableView  # the class of the views through which a step accesses tables
 
     def __init__(
-        self,
-        model: Model,
-        entity: Tensor,
-        relation: Tensor,
-        optimizer: TableOptimizer,
-        parameters: Mapping[str, Tensor] | None = None,
-        inverse_relations: bool = False,
+        self, model: Model, tables: Mapping[str, Tensor], optimizer: TableOptimizer, inverse_relations: bool = False
     ) -> None:
-        if parameters is None:  # use the initial values of the model
-            parameters = model.init_parameters(entity.shape[1], torch.Generator().manual_seed(0))
-        self.tables = {"entity": entity, "relation": relation, **parameters}
+        self.tables = dict(tables)
         self.inverse_relations = inverse_relations
         self.scorer = self.make_scorer(model, self.tables)
         self.model = self.scorer.model
@@ -131,7 +124,7 @@ class AutogradEngine:
         return TableScorer(model, tables, self.inverse_relations)
 
     def step(self, step: Step) -> float | Tensor:
-        """Take one training step and return its loss without the regularizer."""
+        """Compute the loss and its gradient and update the tables; return the loss without the regularizer."""
         loss, total, views = self.compute_loss(step)
         value, minimized = torch.stack([loss, total]).tolist()
         if not math.isfinite(minimized):
@@ -204,7 +197,10 @@ class AutogradEngine:
         self.scorer.invalidate()
 
     def make_batch_runner(self, train_batch: TrainBatch, capture: bool = True) -> TrainBatches:
-        """Return a function that calls `train_batch` for several batches, one after the other."""
+        """Return a function that runs `train_batch` for several batches in the fastest way for this engine.
+
+        `capture` must be False if steps differ by more than their data, because such steps cannot be replayed.
+        """
 
         def train_batches(rows: Sequence[Tensor], beta: float, seeds: Sequence[int]) -> float | Tensor:
             return sum(train_batch(batch, beta, seed) for batch, seed in zip(rows, seeds, strict=True))

@@ -175,25 +175,6 @@ def _first_equal_row(rows: Tensor) -> Tensor | None:
     return every.index_copy(0, equal, first[equal])
 
 
-def make_scorer(
-    model: Model,
-    entity: Tensor,
-    relation: Tensor,
-    parameters: Mapping[str, Tensor] | None = None,
-    inverse_relations: bool = False,
-) -> TableScorer:
-    """Return a scorer over the tables [E, d] and [R, r]; `parameters` defaults to the initial values of the model.
-
-    >>> from focuse.models.bilinear import DistMult
-    >>> scorer = make_scorer(DistMult(), torch.eye(3), torch.ones(1, 3))
-    >>> scorer.score_all(torch.tensor([1]), torch.tensor([0]), "tail")
-    tensor([[0., 1., 0.]])
-    """
-    if parameters is None:
-        parameters = model.init_parameters(entity.shape[1], torch.Generator().manual_seed(0))
-    return TableScorer(model, {"entity": entity, "relation": relation, **parameters}, inverse_relations)
-
-
 def distances(queries: Tensor, rows: Tensor, form: str, sign: float = 1.0) -> Tensor | None:
     """Return `sign` · distance of every query to every row, [B, d], [E, d] -> [B, E]; None if there is no kernel.
 

@@ -165,15 +165,15 @@ def _shapes(trial: Trial) -> None:
         if not value.dim() or not value.is_floating_point():
             found = f"{value.dtype} {tuple(value.shape)}"
             trial.fail(f"the parameter {parameter!r} is {found}; give it a float type and an axis")
-    rows = trial.triples()
+    head, relation, tail = trial.triples()
     for side in trial.sides:
-        score = score_triples(model, *rows, side)
+        score = score_triples(model, head, relation, tail, side)
         if score.shape != (BATCH,):
             trial.fail(f"`score` of {BATCH} triples has the shape {tuple(score.shape)}, not ({BATCH},)")
         if not score.isfinite().all():
             trial.fail("`score` of random rows is not finite")
         float_model = model.bind({name: value.float() for name, value in model.parameters.items()})
-        single = score_triples(float_model, *[part.float() for part in rows], side=side)
+        single = score_triples(float_model, head.float(), relation.float(), tail.float(), side)
         if single.dtype != torch.float32:
             trial.fail(f"`score` of float32 rows is {single.dtype}; create no tensor of another dtype in it")
 

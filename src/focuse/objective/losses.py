@@ -10,7 +10,7 @@ Training minimizes an *objective*, which also depends on weights and β: `Focuse
 `SoftLabelLoss` or `SquaredError`. A `FusedObjective` describes an objective to the C++ and Triton kernels.
 
 A regularizer adds strength · Σ|x|ᵖ over embeddings to the loss of every batch. For n3, |x| is the modulus of a complex
-number (Lacroix et al., 2018). The scope of the sum is one of SCOPES:
+number (Lacroix et al., 2018). The scope of the sum is one of:
 
     tables   the whole tables, as in the paper
     touched  each row that the batch uses, negatives included, once; equal to `tables` if a batch uses every row, and
@@ -280,7 +280,6 @@ ObjectiveFunction = Callable[[Tensor, Tensor, Tensor, Tensor | None, float | Ten
 
 
 POWERS = {"l1": 1, "l2": 2, "l3": 3, "n3": 3}
-SCOPES = ("tables", "touched", "rows")
 
 
 @dataclass(frozen=True)

@@ -114,9 +114,6 @@ class AuxiliaryTriples:
     loss: Callable[[Tensor, Tensor], Tensor]
 
 
-SAMPLINGS = ("per-triple", "shared", "all")
-
-
 @dataclass(frozen=True)
 class NegativeSampler:
     """A sampler of the negatives of a batch.
@@ -124,7 +121,7 @@ class NegativeSampler:
     Parameters
     ----------
     sampling
-        One of SAMPLINGS.
+        'per-triple', 'shared' or 'all'.
     count
         The number of negatives per positive, or of entities in the shared pool.
     entities

@@ -289,7 +289,7 @@ def _new_rows_trainer(
     parameters = {name: table.clone() for name, table in tables.items() if name not in known}
     optimizer = NewRowsOptimizer(tables, known, epochs * placement.batch_count, config.reciprocal)
     model = problem.model.bind(context=replace(problem.model.context, evaluation=True))  # shared parameters are frozen
-    engine = AutogradEngine(model, tables["entity"], tables["relation"], optimizer, parameters, config.reciprocal)
+    engine = AutogradEngine(model, tables | parameters, optimizer, config.reciprocal)
     placement.engine = engine
     return Trainer(placement.problem, engine, placement, reporter)
 

@@ -24,7 +24,8 @@ from focuse.data.graph import Graph, find_sorted
 from focuse.data.splits import Splits, split_validation
 from focuse.data.triple_index import TripleIndex, relevant_triple_index
 from focuse.data.weights import Normalizer
-from focuse.engines.base import Engine, ModelScorer
+from focuse.engines.autograd import AutogradEngine
+from focuse.engines.base import ModelScorer
 from focuse.engines.factory import make_engine
 from focuse.engines.optimizers import make_optimizer
 from focuse.engines.partitioned.buffer import PartitionBuffer
@@ -178,7 +179,7 @@ class PartitionedPlacement:
     in_memory = False
 
     def __init__(
-        self, problem: TrainingProblem, engine: Engine, rows_per_slot: int, checkpoint: Checkpoint | None
+        self, problem: TrainingProblem, engine: AutogradEngine, rows_per_slot: int, checkpoint: Checkpoint | None
     ) -> None:
         config, at = problem.config, checkpoint.progress if checkpoint else Progress()
         self.problem, self.engine, self.config, self.checkpoint = problem, engine, config, checkpoint
@@ -190,7 +191,7 @@ class PartitionedPlacement:
     @classmethod
     def build(
         cls, config: Config, splits: Splits, normalizer: Normalizer, checkpoint: Checkpoint | None
-    ) -> tuple[TrainingProblem, Engine, PartitionedPlacement]:
+    ) -> tuple[TrainingProblem, AutogradEngine, PartitionedPlacement]:
         """Return the problem of a config, an engine over the partitions in memory, and their placement."""
         problem = TrainingProblem.build(config, splits, normalizer, TriplesOnDisk())
         partitions, slots, _ = parse_partitions(config.partitions or "1:1")

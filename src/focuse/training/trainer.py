@@ -20,7 +20,7 @@ from torch import Tensor
 from focuse.config import Config, checkpoint_interval
 from focuse.data.splits import Splits
 from focuse.data.weights import Normalizer
-from focuse.engines.base import Engine
+from focuse.engines.autograd import AutogradEngine
 from focuse.engines.factory import make_engine
 from focuse.engines.optimizers import LEARNING_RATES, make_optimizer
 from focuse.engines.process_group import current_group
@@ -98,7 +98,7 @@ class InMemoryPlacement:
 
     in_memory = True
 
-    def __init__(self, problem: TrainingProblem, engine: Engine, checkpoint: Checkpoint | None = None) -> None:
+    def __init__(self, problem: TrainingProblem, engine: AutogradEngine, checkpoint: Checkpoint | None = None) -> None:
         self.problem, self.engine = problem, engine
         self.triples = problem.triple_store
         self._shuffled: tuple[int, EpochOrder] | None = None
@@ -164,7 +164,7 @@ class InMemoryPlacement:
         """Do nothing, because no files or threads are open."""
 
 
-def build_engine(problem: TrainingProblem, checkpoint: Checkpoint | None, reporter: Reporter) -> Engine:
+def build_engine(problem: TrainingProblem, checkpoint: Checkpoint | None, reporter: Reporter) -> AutogradEngine:
     """Return the engine of a problem over the tables of a checkpoint, or over initial tables."""
     config = problem.config
     tables = checkpoint.tables if checkpoint else problem.init_tables(reporter.note)
@@ -186,7 +186,7 @@ class Trainer:
     def __init__(
         self,
         problem: TrainingProblem,
-        engine: Engine,
+        engine: AutogradEngine,
         placement: Placement,
         reporter: Reporter,
         folder: RunFolder | None = None,
@@ -372,7 +372,7 @@ def make_trainer(
     if config.engine == "partitioned":
         from focuse.training.partitioned import PartitionedPlacement
 
-        parts: tuple[TrainingProblem, Engine, Placement] = PartitionedPlacement.build(
+        parts: tuple[TrainingProblem, AutogradEngine, Placement] = PartitionedPlacement.build(
             config, splits, normalizer, checkpoint
         )
         return Trainer(*parts, reporter, folder, checkpoint, deadline)
