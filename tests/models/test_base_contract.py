@@ -289,18 +289,6 @@ def test_gradients_stay_finite_where_rows_coincide(model: Model) -> None:
         assert part.grad.isfinite().all()
 
 
-def test_different_lengths_are_errors(model: Model, rows: Callable[..., Tensor]) -> None:
-    one, two, relations = rows(1), rows(2), rows(2, relation=True)
-    for head, relation, tail in ((one, relations, two), (two, relations[:1], two), (two, relations, one)):
-        with pytest.raises(ValueError, match="different lengths"):
-            score_triples(model, head, relation, tail)
-    query = model.query(two, relations, "tail")
-    with pytest.raises(ValueError, match="different lengths"):
-        model.score_negatives(query, relations, rows(1, 4), "tail")
-    with pytest.raises(ValueError, match="different lengths"):
-        model.score_pool(query, relations[:1], rows(4), "tail")
-
-
 def test_moduli_are_those_of_complex_numbers_and_quaternions(model: Model, rows: Callable[..., Tensor]) -> None:
     """They stay the same if every number is rotated or mirrored."""
     components = components_of(model)[0]

@@ -74,13 +74,13 @@ class Trial:
     sides: tuple[Side, ...]
 
     @classmethod
-    def of(cls, model_class: type[Model], dim: int | None) -> Trial:
+    def of(cls, model_class: type[Model], dim: int | None, attributes: int = 2) -> Trial:
         """The model and its tables can be initialized."""
         name, model = model_class.__name__, model_class()
         unknown = model.requires - set(get_args(Requirement))
         if unknown:
             raise FocuseError(f"{name}: requires {set(unknown)}; choose from {', '.join(get_args(Requirement))}")
-        model = model.bind(context=_context(model))
+        model = model.bind(context=_context(model, attributes))
         dim = _first_dim(model) if dim is None else dim
         random = torch.Generator().manual_seed(3)
         initial = model.init_parameters(dim, random)
@@ -143,14 +143,14 @@ def _first_dim(model: Model) -> int:
     raise FocuseError(f"model {model.name!r}: it supports none of the dims {DIMS[0]} to {DIMS[-1]}: {last}")
 
 
-def _context(model: Model) -> Context:
+def _context(model: Model, attributes: int) -> Context:
     random = torch.Generator().manual_seed(5)
     edges = torch.tensor([0, 1, 2, 3, 5, 0]), torch.tensor([0, 1, 1, 2, 0, 1]), torch.tensor([1, 2, 0, 4, 3, 5])
     context = Context(edges if "edges" in model.requires else None)
     if "attributes" not in model.requires:
         return context
-    values = torch.randn(ENTITIES, 2, generator=random, dtype=torch.float64)
-    return Context(context.edges, values, torch.rand(ENTITIES, 2, generator=random) > 0.3)
+    values = torch.randn(ENTITIES, attributes, generator=random, dtype=torch.float64)
+    return Context(context.edges, values, torch.rand(ENTITIES, attributes, generator=random) > 0.3)
 
 
 def _shapes(trial: Trial) -> None:
