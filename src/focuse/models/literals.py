@@ -8,7 +8,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from focuse.models.base import AuxiliaryLoss, Context, Encoder, Model, Requirement, Side, Table, components_of
+from focuse.models.base import (
+    AuxiliaryLoss,
+    Context,
+    Encoder,
+    FusedForm,
+    Model,
+    Requirement,
+    Side,
+    Table,
+    components_of,
+)
 from focuse.models.bilinear import ComplEx, DistMult
 from focuse.models.chunking import in_chunks
 from focuse.models.translational import TransE
@@ -54,7 +64,7 @@ class Gate(Encoder):
 class LiteralE(Model):
     """A mixin for a model whose entities are encoded by `Gate`; each component of a number has gates of its own."""
 
-    fused = None
+    fused: ClassVar[FusedForm | None] = None
     encoder = Gate()
     requires: ClassVar[frozenset[Requirement]] = frozenset({"attributes"})
 

@@ -36,18 +36,6 @@ class PartitionBuffer:
         self.worker = ThreadPoolExecutor(1)
         self.work: Future[None] | None = None
 
-    @staticmethod
-    def required_bytes(entities: int, partitions: int, slots: int, bytes_per_row: int) -> int:
-        """Return the memory of the tables: `slots` active partitions, and one that is being loaded if not all are.
-
-        `bytes_per_row` is the size of a row of embeddings and optimizer state together.
-
-        >>> PartitionBuffer.required_bytes(entities=1000, partitions=10, slots=3, bytes_per_row=8)
-        3200
-        """
-        rows = -(-entities // partitions)
-        return bytes_per_row * rows * (slots if slots == partitions else slots + 1)
-
     def load_stage(self, stage: Stage, following: Stage | None) -> None:
         """Load a stage's partitions into their slots, and start to load those of the following stage."""
         self.wait()
@@ -76,26 +64,25 @@ class PartitionBuffer:
         wanted = {stage.slots[slot] for slot in wrong}
         for slot, part in enumerate(self.held):
             if slot in wrong or part in wanted:
-                self._evict(slot)
+                self._write(slot)
+                self.held[slot] = -1
         for slot in wrong:
             if (part := stage.slots[slot]) >= 0:
                 self.files.read(part, self.rows_of(slot, part))
                 self.held[slot] = part
 
-    def _evict(self, slot: int) -> None:
+    def _write(self, slot: int) -> None:
+        """Write the partition in a slot to disk if it has changed."""
         part = self.held[slot]
-        if part >= 0 and part in self.changed:
+        if part in self.changed:
             self.files.write(part, self.rows_of(slot, part))
             self.changed.discard(part)
-        self.held[slot] = -1
 
     def flush(self) -> None:
         """Write all changed partitions to disk; they stay in memory."""
         self.wait()
-        for slot, part in enumerate(self.held):
-            if part >= 0 and part in self.changed:
-                self.files.write(part, self.rows_of(slot, part))
-                self.changed.discard(part)
+        for slot in range(len(self.held)):
+            self._write(slot)
 
     def rows_of(self, slot: int, part: int) -> dict[str, Array]:
         """Return the rows of a partition in its slot, as one view per table."""

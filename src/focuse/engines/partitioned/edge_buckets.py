@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,10 +110,6 @@ class EdgeBuckets:
         """Return the number of edges that a stage trains."""
         starts, stops = self._rows(stage)
         return int((stops - starts).sum())
-
-    def required_bytes(self, stages: Iterable[Stage]) -> int:
-        """Return the memory of the edges of the largest of these stages, which is in memory as a whole."""
-        return max((self.count(stage) for stage in stages), default=0) * EDGE_BYTES
 
     def same_partition_probability(self, stage: Stage) -> float:
         """Return the probability that two random endpoints of a stage's edges are in the same partition.

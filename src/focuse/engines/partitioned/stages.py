@@ -65,7 +65,6 @@ def epoch_stages(partitions: int, slots: int, seed: int, epoch: int, rounds: int
     >>> [stage.slots for stage in epoch_stages(3, 2, 0, 0)]
     [(2, 1, -1), (2, -1, 0), (-1, 1, 0)]
     """
-    check_partitions(partitions, slots)
     order = _slots_of_stages(partitions, slots, seed, epoch, rounds)
     meetings = np.zeros((partitions, partitions), np.int64)
     for each in order:
