@@ -35,8 +35,7 @@ from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Step
 from focuse.engines.gpu import FusedGpuEngine
 from focuse.engines.optimizers import make_optimizer
-from focuse.engines.triton.per_triple import differentiate
-from focuse.engines.triton.step import StepBuffers, StepTask, Tuning, sort_entries, update_rows
+from focuse.engines.triton.step import StepBuffers, StepTask, Tuning, differentiate, sort_entries, update_rows
 from focuse.models.registry import make_model
 from focuse.objective.focuse import FocusELayer, default_nonlinearity
 from focuse.objective.losses import FocusedLoss, Regularizer, SquaredError, make_loss

@@ -316,11 +316,10 @@ def _score_negatives(
     """Return the scores [B, N] of one group of negatives, whose embeddings are `candidates`."""
     head, relation, tail = triples.head, triples.relation, triples.tail
     if group.side == "both":
-        if group.replaces_tail is None or group.entities is None:
-            raise ValueError("negatives with side 'both' need entities and replaces_tail")
+        _, replaces_tail = group.per_triple()
         of_tail = model.score_negatives(model.query(head, relation, "tail"), relation, candidates, "tail")
         of_head = model.score_negatives(model.query(tail, relation, "head"), relation, candidates, "head")
-        return torch.where(group.replaces_tail, of_tail, of_head)
+        return torch.where(replaces_tail, of_tail, of_head)
     side: Side = group.side
     if triples.inverse is None:
         query = model.query(head if side == "tail" else tail, relation, side)

@@ -267,11 +267,10 @@ class _NativeStep:
 
     def per_triple_negatives(self, group: Negatives) -> None:
         """Compute the losses and gradients of positives with per-triple negatives."""
-        if group.entities is None or group.replaces_tail is None:
-            raise ValueError("negatives with side 'both' need entities and replaces_tail")
-        struct, shape = self.struct, group.entities.shape
-        struct.negatives, struct.negatives_per_positive = self._pointer(group.entities), shape[1]
-        struct.replaces_tail = self._pointer(group.replaces_tail)
+        entities, replaces_tail = group.per_triple()
+        struct, shape = self.struct, entities.shape
+        struct.negatives, struct.negatives_per_positive = self._pointer(entities), shape[1]
+        struct.replaces_tail = self._pointer(replaces_tail)
         struct.mask = None if group.mask is None else self._pointer(group.mask)
         struct.negative_gradient = address(self.engine.buffer("negative_gradient", *shape))
         struct.queries = address(self.engine.buffer("queries", self.blocks, 2 * self.positives, struct.block_columns))

@@ -95,6 +95,12 @@ class Negatives:
     target: Tensor | None = None
     known: tuple[Tensor, Tensor] | None = None
 
+    def per_triple(self) -> tuple[Tensor, Tensor]:
+        """Return `entities` and `replaces_tail` of negatives with side 'both'."""
+        if self.entities is None or self.replaces_tail is None:
+            raise ValueError("negatives with side 'both' need entities and replaces_tail")
+        return self.entities, self.replaces_tail
+
     def valid_mask(self, num_entities: int) -> Tensor | None:
         """Return a mask of the negatives that count, bool [B, N], [B, P] or [B, E], or None if all of them count."""
         if self.target is None:
