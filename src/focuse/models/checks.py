@@ -34,8 +34,7 @@ def check_model(model: type[Model], dim: int | None = None) -> None:
     """
     from focuse.models.registry import model_class, model_name
 
-    checks = (_initial_rows, _repeats, _gradients, _zeros, _parameters, _confidence)
-    check_scores(model_class(model_name(model)), dim, checks)
+    check_scores(model_class(model_name(model)), dim, (_repeats, _gradients, _parameters))
 
 
 def check_scores(model: type[Model], dim: int | None = None, further: tuple[Callable[[Trial], None], ...] = ()) -> None:
@@ -241,17 +240,6 @@ def _fused(trial: Trial) -> None:
         trial.check_close(score_triples(model, *trial.triples(), side), expected, f"{fault}: a score is")
 
 
-def _initial_rows(trial: Trial) -> None:
-    """Initial rows do not depend on each other, unless the model requires the whole table."""
-    if "whole table" in trial.model.requires:
-        return
-    width = trial.model.widths(trial.dim)[0]
-    values = torch.randn(POOL, width, generator=torch.Generator().manual_seed(0))
-    whole, first_rows = (trial.model.init_table("entity", part.clone()) for part in (values, values[:2]))
-    advice = 'requires = frozenset({"whole table"})'
-    trial.check_close(whole[:2], first_rows, f"initial rows of entities depend on the other rows ({advice})")
-
-
 def _repeats(trial: Trial) -> None:
     """A repeated step has the same scores."""
     model = trial.model
@@ -275,20 +263,6 @@ def _gradients(trial: Trial) -> None:
                 return method(model.query(known, relation, side), relation, rows, side)  # noqa: B023 (used at once)
 
             trial.check_gradient(f"`{method.__name__}` on side {side!r}", scores, head, relation, rows)
-
-
-def _zeros(trial: Trial) -> None:
-    """Gradients are finite where all rows are 0."""
-    model = trial.model
-    tables = [torch.zeros_like(table, requires_grad=True) for table in trial.tables]
-    rows, relations = encoded(model, *tables)
-    rows = rows[:RELATIONS]
-    query = model.query(rows, relations, "tail")
-    total = model.score(query, relations, rows, "tail").sum() + model.score_pool(query, relations, rows, "tail").sum()
-    total = total + model.score_negatives(query, relations, rows[:, None], "tail").sum()
-    for gradient in torch.autograd.grad(total, tables, allow_unused=True):
-        if gradient is not None and not gradient.isfinite().all():
-            trial.fail("rows of zeros have a gradient that is not finite: a root or a norm of 0, or a division by it")
 
 
 def _parameters(trial: Trial) -> None:
@@ -320,15 +294,3 @@ def _parameters(trial: Trial) -> None:
         if not loss_values(leaf).requires_grad:
             trial.fail(f"the parameter {name!r} influences no score; use self.parameters[{name!r}], or leave it out")
         trial.check_gradient(f"scores by the parameter {name!r}", loss_values, leaf)
-
-
-def _confidence(trial: Trial) -> None:
-    """A confidence lies in [0, 1] and increases with the score."""
-    head = trial.model.confidence_head
-    if head is None:
-        return
-    confidences = head.confidence(torch.linspace(-30, 30, 601), trial.model.parameters)
-    if not bool(((confidences >= 0) & (confidences <= 1)).all()):
-        trial.fail("`confidence` is outside [0, 1]")
-    if not bool((confidences.diff() >= 0).all()):
-        trial.fail("`confidence` does not increase with the score")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from focuse.engines.partitioned.stages import PartitionedNegativeSampler, Stage, check_partitions, epoch_stages
+from focuse.engines.partitioned import PartitionedNegativeSampler, Stage, check_partitions, epoch_stages
 from focuse.errors import FocuseError
 from focuse.objective.negatives import Batch
 from focuse.objective.randomness import draw_integers
