@@ -16,7 +16,7 @@ from focuse.engines.base import Step
 from focuse.engines.optimizers import make_optimizer
 from focuse.errors import FocuseError
 from focuse.models import Context
-from focuse.models import chunking as pieces
+from focuse.models import base as pieces
 from focuse.models import neural as conve
 from focuse.models.base import Model, score_triples
 from focuse.models.neural import (

@@ -187,11 +187,6 @@ class FusedCpuEngine(AutogradEngine):
         unsupported = regularizer.power != 3 or components == 0 or self.tables[table].shape[1] % components
         return None if unsupported else components
 
-    @property
-    def workspace_bytes(self) -> int:
-        """The memory that steps reuse, in addition to the tables; it is known after the first step."""
-        return sum(buffer.nbytes for buffer in self._buffers.values())
-
     def buffer(self, name: str, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return an uninitialized tensor of the given shape, whose memory is reused in every step."""
         size = math.prod(shape)

@@ -19,11 +19,11 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -39,12 +39,10 @@ from focuse.objective.negatives import Batch, Negatives
 # ---- exchange of rows and gradients --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class RowRequest:
-    """The rows that the processes request from each other.
+class RowRequest(NamedTuple):
+    """How many rows this process requests from each other one (`send`), and which rows are requested from it.
 
-    This process requests `send[p]` rows from process p, and process p requests `receive[p]` rows from this one; `asked`
-    [Σ receive] holds the ids of the rows that are requested from this process.
+    Process p requests `receive[p]` rows from this one; `asked` [Σ receive] holds their ids.
     """
 
     send: list[int]

@@ -18,9 +18,9 @@ from focuse.models.base import (
     Side,
     Table,
     components_of,
+    in_chunks,
 )
 from focuse.models.bilinear import ComplEx, DistMult
-from focuse.models.chunking import in_chunks
 from focuse.models.translational import TransE
 
 

@@ -13,8 +13,18 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from focuse.errors import FocuseError
-from focuse.models.base import Context, Encoder, FusedForm, Model, Requirement, Side, Similarity, Table, TripleModel
-from focuse.models.chunking import broadcast_in_chunks
+from focuse.models.base import (
+    Context,
+    Encoder,
+    FusedForm,
+    Model,
+    Requirement,
+    Side,
+    Similarity,
+    Table,
+    TripleModel,
+    broadcast_in_chunks,
+)
 from focuse.models.translational import TransE
 
 CHUNK_ROWS = 2048  # rows convolved at once
