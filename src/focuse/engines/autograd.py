@@ -167,8 +167,8 @@ class AutogradEngine:
             regularized: list[tuple[Table, Tensor]] = [("entity", entity.touched()), ("relation", relation.touched())]
             if regularizer.scope == "rows":
                 regularized = triples.regularized()
-            sizes = moduli if regularizer.moduli else _unchanged
-            total = total + regularizer([sizes(model, table, values) for table, values in regularized])
+            parts = [moduli(model, *part) if regularizer.moduli else part[1] for part in regularized]
+            total = total + regularizer(parts)
         return loss, total, views
 
     def relation_ids(self, step: Step) -> Tensor:
@@ -288,10 +288,6 @@ def add_auxiliary_loss(model: Model, triples: TripleEmbeddings, loss: Tensor) ->
     weight = model.auxiliary_loss.weight
     own = model.auxiliary_loss.loss(model, triples.head, triples.relation, triples.tail)
     return (1 - weight) * loss + weight * (own if loss.dim() else own.sum())
-
-
-def _unchanged(model: Model, table: Table, values: Tensor) -> Tensor:
-    return values
 
 
 def _split_sides(negatives: list[Negatives]) -> list[Negatives]:

@@ -50,10 +50,8 @@ class TableScorer:
     @property
     def expensive_to_rank(self) -> bool:
         """Whether ranking against every entity takes too long, so that a sample is used by default."""
-        return (
-            self.model.defaults.get("expensive_to_rank", False)
-            or len(self.tables["entity"]) > MAX_FULLY_RANKED_ENTITIES
-        )
+        many = len(self.tables["entity"]) > MAX_FULLY_RANKED_ENTITIES
+        return many or self.model.defaults.get("expensive_to_rank", False)
 
     @property
     def side_dependent(self) -> bool:

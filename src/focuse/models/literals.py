@@ -8,18 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from focuse.models.base import (
-    AuxiliaryLoss,
-    Context,
-    Encoder,
-    FusedForm,
-    Model,
-    Requirement,
-    Side,
-    Table,
-    components_of,
-    in_chunks,
-)
+from focuse.models.base import AuxiliaryLoss, Context, Encoder, FusedForm, Model, Requirement, Side, Table, in_chunks
 from focuse.models.bilinear import ComplEx, DistMult
 from focuse.models.translational import TransE
 
@@ -70,7 +59,7 @@ class LiteralE(Model):
 
     def init_parameters(self, dim: int, random: torch.Generator) -> dict[str, Tensor]:
         """Return the gate [P, d, d + A], its offset [P, 1, d] and the candidate [P, d, d + A] of P components."""
-        shape = (components_of(self)[0], dim, dim + attribute_count(self))
+        shape = (self.widths(1)[0], dim, dim + attribute_count(self))
         deviation = (2.0 / sum(shape[1:])) ** 0.5
         gate, candidate = (torch.randn(shape, generator=random) * deviation for _ in range(2))
         return {"gate": gate, "gate_offset": torch.zeros(shape[0], 1, dim), "candidate": candidate}

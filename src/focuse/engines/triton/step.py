@@ -983,7 +983,9 @@ class _PoolTask:
                 self._score(group, queries, block, scores, start)
             more = {"positives": self.positives, "sums": self.sums, "factor": task.scale, "margin": objective.margin}
             self._launch(score_gradient_kernel, group, scores, start, len(block), len(rows), start == 0, more)
-            self._backpropagate(queries, query_gradients, block, scores, into[start : start + wide], added)
+            coefficients = scores[:, : len(block)]
+            query_gradients.addmm_(coefficients, block)
+            into[start : start + wide].addmm_(coefficients.t(), queries, beta=float(added))
         positive_kernel[(triton.cdiv(count, 128),)](
             task.scale_table, task.batch.weight, task.beta, self.positives, self.softmax, self.sums,
             self.buffers.losses, self.coefficients, self.buffers.scale_gradient, count, task.scale, objective.shift,
@@ -1020,14 +1022,6 @@ class _PoolTask:
             mask_known_kernel[(triton.cdiv(count, 1024),)](
                 scores, *group.known, count, first, wide, scores.stride(0), 1024
             )
-
-    def _backpropagate(
-        self, queries: Tensor, query_gradients: Tensor, rows: Tensor, scores: Tensor, into: Tensor, added: bool
-    ) -> None:
-        """Compute the gradients of some rows from a block of coefficients, and add to the gradients of the queries."""
-        coefficients = scores[:, : len(rows)]
-        query_gradients.addmm_(coefficients, rows)
-        into.addmm_(coefficients.t(), queries, beta=float(added))
 
 
 @contextmanager
