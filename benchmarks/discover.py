@@ -27,7 +27,7 @@ import torch
 import focuse
 from focuse.data.graph import Graph
 from focuse.data.triple_index import build_triple_index
-from focuse.engines.scorer import TableScorer, make_scorer
+from focuse.engines.scorer import TableScorer
 from focuse.inference.link_search import CPU_BLOCK_SCORES, GPU_BLOCK_SCORES, CandidateSpace, search_all
 from focuse.models.registry import make_model
 from focuse.training.callbacks import track_progress
@@ -59,7 +59,7 @@ def engine_of(name: str, graph: Graph, dim: int, device: str) -> TableScorer:
     relation = torch.randn(len(graph.relations) * (2 if inverse else 1), model.widths(dim)[1], generator=draw).to(
         device
     )
-    return make_scorer(model, entity, relation, inverse_relations=inverse)
+    return TableScorer(model, {"entity": entity, "relation": relation}, inverse)
 
 
 def blocks(engine: TableScorer, graphs: list[Graph]) -> Callable[[], object]:

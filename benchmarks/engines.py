@@ -35,8 +35,7 @@ from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Step
 from focuse.engines.gpu import FusedGpuEngine
 from focuse.engines.optimizers import make_optimizer
-from focuse.engines.triton.per_triple import differentiate
-from focuse.engines.triton.step import StepBuffers, StepTask, Tuning, sort_entries, update_rows
+from focuse.engines.triton.step import StepBuffers, StepTask, Tuning, differentiate, sort_entries, update_rows
 from focuse.models.registry import make_model
 from focuse.objective.focuse import FocusELayer, default_nonlinearity
 from focuse.objective.losses import FocusedLoss, Regularizer, SquaredError, make_loss
@@ -160,7 +159,7 @@ class Training:
         }
         dense = {name: value.to(DEVICE) for name, value in self.model.init_parameters(1, torch.Generator()).items()}
         optimizer = make_optimizer("adam", {**tables, **dense}, 1e-4)
-        made = kind(self.model, tables["entity"], tables["relation"], optimizer, dense)
+        made = kind(self.model, tables | dense, optimizer)
         if tuning is not None:
             made.tuning = tuning
         return made

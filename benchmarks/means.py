@@ -49,9 +49,7 @@ def main() -> None:
     )
     queries = torch.stack([model.query(tail, relation, "head"), model.query(head, relation, "tail")])
     positive = (queries[1] * tail).sum(1)
-    engine = FusedCpuEngine(
-        model, tables["entity"], tables["relation"], make_optimizer("sparse-adam", tables, 1e-3), {}
-    )
+    engine = FusedCpuEngine(model, tables, make_optimizer("sparse-adam", tables, 1e-3))
     objective = FocusedLoss(make_loss("multiclass-nll"), FocusELayer("softplus"))
     fused = fused_objective(objective)
     assert fused is not None

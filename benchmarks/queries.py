@@ -71,7 +71,7 @@ class Training:
         ids = [torch.randint(rows, (size,), generator=random) for rows in (ENTITIES, RELATIONS, ENTITIES)]
         self.batch, self.sampler = Batch(*ids, torch.rand(size, generator=random)), sampler
         optimizer = make_optimizer("sparse-adam", tables, 1e-3)
-        self.engine = kind(model, *tables.values(), optimizer, inverse_relations=inverse)  # type: ignore[arg-type]
+        self.engine = kind(model, tables, optimizer, inverse_relations=inverse)
         self.objective = FocusedLoss(make_loss("multiclass-nll"), FocusELayer("softplus"))
         self.penalty = make_regularizer("l3:1e-3", "touched")
         self.losses: list[float] = []

@@ -24,7 +24,7 @@ import smoke
 import torch
 
 from focuse.data.triple_index import TripleIndex
-from focuse.engines.scorer import make_scorer
+from focuse.engines.scorer import TableScorer
 from focuse.evaluation.ranking import MAX_SCORES, MAX_SCORES_PER_THREAD, Ranking, rank
 from focuse.models import Model
 from focuse.models.registry import make_model
@@ -108,7 +108,7 @@ def measure(
     torch.manual_seed(0)
     entity = torch.randn(known.entities, model.widths(dim)[0], device=device)
     relation = torch.randn(known.relations, model.widths(dim)[1], device=device)
-    engine = make_scorer(model, entity, relation)
+    engine = TableScorer(model, {"entity": entity, "relation": relation})
 
     def work() -> Ranking:
         return rank(engine, *test, known)

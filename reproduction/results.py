@@ -25,12 +25,7 @@ from focuse.data.weights import unit_strength
 from focuse.errors import FocuseError
 from focuse.evaluation.metrics import RankMetrics, decile_size, deciles, rank_metrics, weighted_median
 from focuse.evaluation.ranking import CompetitorCounts, rank_graph
-<<<<<<< HEAD:reproduction/results.py
 from focuse.evaluation.weight_evaluation import THRESHOLDS
-=======
-from focuse.evaluation.weight_evaluation import THRESHOLDS
-from focuse.paper.grid import Cell
->>>>>>> surfaces:src/focuse/paper/results.py
 from focuse.storage.atomic import replace_file
 from reproduction.grid import Cell
 

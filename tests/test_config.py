@@ -264,19 +264,17 @@ class TestDeclarations:
         from focuse.config import LOSS_NAMES, MODEL_NAMES, SQUARED_ERROR
         from focuse.data.graph import DUPLICATE_POLICIES
         from focuse.data.weights import NORMALIZERS
-        from focuse.engines.factory import ENGINES
+        from focuse.engines.fused_cpu import SCOPE_CODES
         from focuse.objective import losses, negatives
         from focuse.objective.focuse import NONLINEARITIES
 
         known = {
-            "negative_sampling": negatives.SAMPLINGS,
             "negative_distribution": negatives.ENTITY_DISTRIBUTIONS,
             "corrupt_side": negatives.SIDE_DISTRIBUTIONS,
-            "regularizer_scope": losses.SCOPES,
+            "regularizer_scope": SCOPE_CODES,
             "optimizer": OPTIMIZERS,
             "weight_scaling": NORMALIZERS,
             "duplicates": DUPLICATE_POLICIES,
-            "engine": ENGINES,
         }
         for name, choices in known.items():
             assert set(SETTINGS[name].choices) == set(choices), name

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 from older import older
+from scoring import make_scorer
 
 import focuse
 from focuse.data.graph import AlignedGraph, from_columns
 from focuse.data.triple_index import build_triple_index
-from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
 from focuse.evaluation.evaluate import evaluate
 from focuse.models.registry import make_model

@@ -15,7 +15,7 @@ from focuse.data.datasets import careers
 from focuse.data.graph import Graph
 from focuse.data.splits import split
 from focuse.data.triple_index import build_triple_index
-from focuse.engines.scorer import make_scorer
+from focuse.engines.scorer import TableScorer
 from focuse.evaluation.ranking import rank_graph
 from focuse.models.registry import make_model
 
@@ -64,7 +64,8 @@ class Ranker:
     def mrr(self, model: str, entity: torch.Tensor, relation: torch.Tensor, rows: Any = None) -> float:
         """Of tables in train's ids; `rows` of test, else all of it."""
         test = self.splits.test if rows is None else self.splits.test.select(rows)
-        ranking = rank_graph(make_scorer(make_model(model), entity, relation), test, self.known)
+        scorer = TableScorer(make_model(model), {"entity": entity, "relation": relation})
+        ranking = rank_graph(scorer, test, self.known)
         return float((1.0 / ranking.filtered.ranks("worst", "per-side")).mean())
 
     def saved(self, path: Path, rows: Any = None) -> float:

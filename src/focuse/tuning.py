@@ -23,13 +23,8 @@ from focuse.data.graph import Graph
 from focuse.data.readers import read
 from focuse.data.splits import Splits
 from focuse.engines.factory import choose_device
-<<<<<<< HEAD:src/focuse/tuning/search.py
 from focuse.errors import FocuseError, Stopped, install_command, printable
 from focuse.option_strings import choose, parse_duration, parse_option_string
-=======
-from focuse.errors import FocuseError, Stopped, printable
-from focuse.option_strings import choose, parse_duration, parse_option_string
->>>>>>> surfaces:src/focuse/tuning.py
 from focuse.results import ResultTable
 from focuse.storage.atomic import replace_file
 from focuse.storage.metadata import to_toml

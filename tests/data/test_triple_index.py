@@ -7,11 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scoring import make_scorer
 
 from focuse.data import triple_index
 from focuse.data.graph import Graph, from_columns, isin_sorted
 from focuse.data.triple_index import TripleIndex, build_triple_index, contained_in, relevant_triple_index
-from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
 from focuse.evaluation.ranking import rank_graph
 from focuse.models.registry import make_model

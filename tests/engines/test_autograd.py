@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scoring import make_scorer
 from torch import Tensor
 
 from focuse.data.triple_index import TripleIndex
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Gradients, Step
 from focuse.engines.optimizers import OPTIMIZERS, make_optimizer
-from focuse.engines.scorer import make_scorer
 from focuse.models.registry import make_model
 from focuse.objective.focuse import FocusELayer
 from focuse.objective.losses import FocusedLoss, Regularizer, SquaredError, make_loss
@@ -116,7 +116,7 @@ def sgd_gradient(
     """The loss of a step, and its gradient as what plain descent took off the tables."""
     tables, lr = make_tables(model), 0.5
     before = {name: table.clone() for name, table in tables.items()}
-    engine = AutogradEngine(make_model(model), **tables, optimizer=make_optimizer("sgd", tables, lr))
+    engine = AutogradEngine(make_model(model), tables, make_optimizer("sgd", tables, lr))
     loss = engine.step(Step(make_batch(), groups, objective(model), BETA, penalty, scale))
     return loss, {name: ((before[name] - tables[name]) / lr).numpy() for name in tables}
 
@@ -214,7 +214,7 @@ class Recorder:
 
 def recorded(model: str, groups: list[Negatives], rows_only: bool, penalty: Regularizer | None) -> Gradients:
     recorder = Recorder(rows_only)
-    AutogradEngine(make_model(model), **make_tables(model), optimizer=recorder).step(
+    AutogradEngine(make_model(model), make_tables(model), recorder).step(
         Step(make_batch(), groups, objective(model), BETA, penalty)
     )
     assert recorder.seen is not None
@@ -245,7 +245,7 @@ def test_row_adagrad_trains_like_adagrad(kind: str) -> None:
     ends = []
     for name in ("adagrad", "sparse-adagrad"):
         tables = make_tables("distmult")
-        engine = AutogradEngine(make_model("distmult"), **tables, optimizer=make_optimizer(name, tables, 0.1))
+        engine = AutogradEngine(make_model("distmult"), tables, make_optimizer(name, tables, 0.1))
         for step in range(5):
             engine.step(Step(make_batch(), corrupt(kind, place=(0, 0, step)), objective("distmult"), BETA))
         ends.append(tables)
@@ -277,9 +277,7 @@ def ukge_step(
     with_auxiliary: bool = True,
     **more: Any,
 ) -> float:
-    engine = AutogradEngine(
-        make_model(model), tables["entity"], tables["relation"], optimizer, {"scale": tables["scale"]}
-    )
+    engine = AutogradEngine(make_model(model), tables, optimizer)
     chosen = SquaredError(torch.sigmoid, SHARE)
     inferred = Batch(*map(torch.tensor, HINTS[:3]), torch.tensor(HINTS[3], dtype=torch.float64))
     hints = AuxiliaryTriples(inferred, chosen.rule_loss) if with_auxiliary else None
@@ -385,7 +383,7 @@ def train(
     model: str, kind: str, optimizer: str, chosen: Any, beta: float = BETA, steps: int = 3
 ) -> tuple[list[float], dict[str, Tensor]]:
     tables = make_tables(model, torch.float32)
-    engine = AutogradEngine(make_model(model), **tables, optimizer=make_optimizer(optimizer, tables, 0.1))
+    engine = AutogradEngine(make_model(model), tables, make_optimizer(optimizer, tables, 0.1))
     losses = [
         engine.step(Step(make_batch(torch.float32), corrupt(kind, place=(0, 0, step)), chosen, beta))
         for step in range(steps)
@@ -419,7 +417,7 @@ def test_beta_1_with_linear_layer_equals_the_plain_model(model: str, kind: str, 
 def test_non_finite_loss_changes_no_table(optimizer: str, bad: float) -> None:
     tables = make_tables("complex", torch.float32)
     chosen = make_optimizer(optimizer, tables, 0.1)
-    engine = AutogradEngine(make_model("complex"), **tables, optimizer=chosen)
+    engine = AutogradEngine(make_model("complex"), tables, chosen)
     engine.step(Step(make_batch(torch.float32), corrupt("per-triple"), objective("complex"), BETA))
     before = {name: value.clone() for name, value in {**tables, **chosen.state()}.items()}
     with pytest.raises(FloatingPointError, match=f"the loss is {bad}"):
@@ -432,7 +430,7 @@ def test_overflowing_tables_are_detected() -> None:
     tables = make_tables("complex", torch.float32)
     tables["entity"][0] = 1e30
     before = {name: table.clone() for name, table in tables.items()}
-    engine = AutogradEngine(make_model("complex"), **tables, optimizer=make_optimizer("sgd", tables, 0.1))
+    engine = AutogradEngine(make_model("complex"), tables, make_optimizer("sgd", tables, 0.1))
     with pytest.raises(FloatingPointError):
         engine.step(Step(make_batch(torch.float32), corrupt("all"), objective("complex"), BETA, Regularizer(3, 1.0)))
     assert all(torch.equal(tables[name], table) for name, table in before.items())
@@ -463,6 +461,6 @@ def test_scores_carry_no_gradient() -> None:
 
 def test_negatives_of_both_sides_need_a_side_per_negative() -> None:
     tables = make_tables("complex")
-    engine = AutogradEngine(make_model("complex"), **tables, optimizer=make_optimizer("sgd", tables, 0.1))
+    engine = AutogradEngine(make_model("complex"), tables, make_optimizer("sgd", tables, 0.1))
     with pytest.raises(ValueError, match="side 'both' need entities and replaces_tail"):
         engine.step(Step(make_batch(), [Negatives("both", torch.zeros(5, 2).long())], objective("complex"), BETA))

@@ -124,9 +124,8 @@ def gradient_of(
 ) -> tuple[float, dict[str, np.ndarray]]:
     """The loss of a step, and its gradient as what plain descent took off the tables."""
     tables, made = start(model), make_model(model)
-    dense = {name: table for name, table in tables.items() if name == "scale"}
     optimizer = make_optimizer("sgd", tables, 0.5)
-    engine = AutogradEngine(made, tables["entity"], tables["relation"], optimizer, dense, inverse_relations=True)
+    engine = AutogradEngine(made, tables, optimizer, inverse_relations=True)
     chosen: Any = (
         FocusedLoss(make_loss("multiclass-nll"), FocusELayer("softplus")) if kind == "focus" else SoftLabelLoss(MISSING)
     )

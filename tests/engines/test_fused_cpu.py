@@ -75,9 +75,7 @@ class Case:
         batch = self.batch
         known = TripleIndex(batch.head, batch.relation, batch.tail, self.entities, 4) if filtered else None
         sampler = NegativeSampler(sampling, count, self.entities, known)
-        dense = {name: table for name, table in self.tables.items() if name not in ("entity", "relation")}
-        own = self.tables["entity"], self.tables["relation"], self.optimizer, dense
-        engine = kind(self.model, *own, inverse_relations=self.inverse)
+        engine = kind(self.model, self.tables, self.optimizer, inverse_relations=self.inverse)
         auxiliary = None
         if with_auxiliary:
             assert isinstance(objective, SquaredError)
@@ -276,11 +274,11 @@ def test_the_workspace_grows_with_the_batch() -> None:
     found = []
     for rows in (0, 10, 1000):
         case = Case("distmult", "sparse-adagrad", rows=rows)
-        engine = FusedCpuEngine(case.model, case.tables["entity"], case.tables["relation"], case.optimizer)
+        engine = FusedCpuEngine(case.model, case.tables, case.optimizer)
         if rows:
             negatives = NegativeSampler("shared", 7, case.entities)(case.batch, (0, 0, 0))
             engine.step(Step(case.batch, negatives, objective_of("multiclass-nll", None), 1.0))
-        found.append(engine.workspace_bytes)
+        found.append(sum(buffer.nbytes for buffer in engine._buffers.values()))
     assert found[0] == 0 < found[1] < found[2]
 
 

@@ -65,9 +65,8 @@ def steps(kind: type[AutogradEngine], settings: Config, penalty: str = "none", k
     }
     tables = {name: torch.randn(shape, generator=random) * 0.4 for name, shape in shapes.items()}
     tables |= model.init_parameters(settings.dim, random)
-    dense = {name: table for name, table in tables.items() if name not in shapes}
     optimizer = make_optimizer(settings.optimizer, tables, 0.05)
-    engine = kind(model, tables["entity"], tables["relation"], optimizer, dense, settings.reciprocal)
+    engine = kind(model, tables, optimizer, settings.reciprocal)
     objective = make_objective(
         settings, settings.make_focuse_layer(), 0.0 if settings.weight_mode == "soft-labels" else None
     )

@@ -109,9 +109,7 @@ class Case:
     def engine(self, kind, tables: dict[str, torch.Tensor]):
         made = make_model(self.model)
         optimizer = make_optimizer(self.optimizer, tables, 1e-2)
-        return kind(
-            made, tables["entity"], tables["relation"], optimizer, {name: tables[name] for name in made.parameters}
-        )
+        return kind(made, tables, optimizer)
 
 
 def trained(case: Case, kind, recorded: bool = False):

@@ -11,12 +11,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scoring import make_scorer
 from torch import Tensor
 
 from focuse.data.triple_index import expand_ranges
 from focuse.engines import scorer as native
 from focuse.engines.native import library
-from focuse.engines.scorer import Targets, count_competitors, distances, make_scorer
+from focuse.engines.scorer import Targets, count_competitors, distances
 from focuse.models import Side
 from focuse.models.registry import make_model
 from focuse.models.translational import TransE

@@ -7,10 +7,10 @@ import statistics
 import numpy as np
 import pytest
 import torch
+from scoring import make_scorer
 
 from focuse.data.graph import AlignedGraph, Graph, from_columns
 from focuse.data.triple_index import build_triple_index
-from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
 from focuse.evaluation.evaluate import Evaluation, evaluate
 from focuse.models.registry import MODELS

@@ -10,12 +10,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scoring import make_scorer
 
 from focuse.data.triple_index import TripleIndex
 from focuse.engines import scorer as native
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Scorer
-from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
 from focuse.evaluation.metrics import rank_metrics
 from focuse.evaluation.ranking import Ranking, rank

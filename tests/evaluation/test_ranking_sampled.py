@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scoring import make_scorer
 
 import focuse
 from focuse.data.graph import AlignedGraph
 from focuse.data.triple_index import TripleIndex, build_triple_index, id_tensors
 from focuse.engines.autograd import AutogradEngine
-from focuse.engines.scorer import TableScorer, make_scorer
+from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError
 from focuse.evaluation.evaluate import evaluate
 from focuse.evaluation.ranking import (

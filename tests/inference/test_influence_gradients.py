@@ -50,10 +50,9 @@ def test_gradients_are_those_of_training(small: focuse.Graph, name: str) -> None
     tables = dict(run.scorer.tables)
     entities = len(tables["entity"])
     tables["entity"] = torch.cat([tables["entity"], tables["entity"][free]])
-    dense = {key: value for key, value in tables.items() if key not in ("entity", "relation")}
     optimizer = make_optimizer("adam", tables, 0.1)
     inverse = run.settings.reciprocal
-    engine = AutogradEngine(run.scorer.model, tables["entity"], tables["relation"], optimizer, dense, inverse)
+    engine = AutogradEngine(run.scorer.model, tables, optimizer, inverse)
     batch = trained.batch.take(rows)
     negatives = trained.problem.negative_sampler(batch, NEGATIVES_STREAM)
     own = {entity: entities + place for place, entity in enumerate(free)}

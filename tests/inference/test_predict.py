@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scoring import make_scorer
 
 from focuse.data.graph import Graph, from_columns
 from focuse.data.splits import Splits, ValidationParts
 from focuse.data.weights import fit_normalizer
 from focuse.engines.autograd import AutogradEngine
-from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
 from focuse.inference.predict import BatchPredictor, find_query
 from focuse.inference.weight_predictor import WeightPredictor

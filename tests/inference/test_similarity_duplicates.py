@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scoring import make_scorer
 
 from focuse.data.graph import from_columns
 from focuse.engines.autograd import AutogradEngine
-from focuse.engines.scorer import make_scorer
 from focuse.inference import similarity
 from focuse.inference.similarity import find_duplicates
 from focuse.models.registry import MODELS

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import torch
 from older import older
+from scoring import make_scorer
 
 import focuse
 from focuse.data.graph import Graph, from_columns
 from focuse.data.splits import ValidationParts
 from focuse.data.weights import fit_normalizer
 from focuse.engines.autograd import AutogradEngine
-from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
 from focuse.evaluation.evaluate import ndcg
 from focuse.evaluation.weight_evaluation import PROTOCOLS

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scoring import make_scorer
 
 from focuse.data.datasets import careers
 from focuse.data.graph import Graph
 from focuse.data.splits import split
 from focuse.data.triple_index import TripleIndex
-from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
 from focuse.evaluation.ranking import rank
 from focuse.models.registry import make_model

@@ -16,7 +16,7 @@ from focuse.errors import FocuseError, Stopped
 from focuse.integrations import pykeen_models as adapter
 from focuse.integrations.pykeen_models import NOT_SERVED, PykeenModel, interaction_model
 from focuse.models import Model
-from focuse.models import chunking as pieces
+from focuse.models import base as pieces
 from focuse.models.base import score_triples
 from focuse.models.registry import make_model, model_name
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from scoring import make_scorer
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
 from focuse.integrations.pykeen_models import PREFIX, interactions
 from focuse.models import Context, Model, Side
@@ -287,18 +287,6 @@ def test_gradients_stay_finite_where_rows_coincide(model: Model) -> None:
     for part in (entity, relation):
         assert part.grad is not None
         assert part.grad.isfinite().all()
-
-
-def test_different_lengths_are_errors(model: Model, rows: Callable[..., Tensor]) -> None:
-    one, two, relations = rows(1), rows(2), rows(2, relation=True)
-    for head, relation, tail in ((one, relations, two), (two, relations[:1], two), (two, relations, one)):
-        with pytest.raises(ValueError, match="different lengths"):
-            score_triples(model, head, relation, tail)
-    query = model.query(two, relations, "tail")
-    with pytest.raises(ValueError, match="different lengths"):
-        model.score_negatives(query, relations, rows(1, 4), "tail")
-    with pytest.raises(ValueError, match="different lengths"):
-        model.score_pool(query, relations[:1], rows(4), "tail")
 
 
 def test_moduli_are_those_of_complex_numbers_and_quaternions(model: Model, rows: Callable[..., Tensor]) -> None:

@@ -161,11 +161,6 @@ class Detached(Whole):
         return super().triple(head, relation.detach(), tail) + super().triple(head, relation, tail)
 
 
-class Root(Whole):
-    def triple(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        return -(head + relation - tail).square().sum(-1).sqrt()
-
-
 class Drawn(Whole):
     def triple(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         noise = 0.0 if self.context.seed is None else torch.randn(())
@@ -195,11 +190,6 @@ class Counted(WithParameters):
 class Cut(Whole):
     def init_table(self, table: Table, values: Tensor) -> Tensor:
         return values[:, 1:] if table == "entity" else values
-
-
-class Centered(Whole):
-    def init_table(self, table: Table, values: Tensor) -> Tensor:
-        return values - values.mean(0)
 
 
 class Broken(Whole):
@@ -243,10 +233,6 @@ class FallingHead(ConfidenceHead):
         return 1 - torch.sigmoid(score)
 
 
-class Falling(UkgeLogi):
-    name, confidence_head = "falling", FallingHead("falling")
-
-
 class UntrueActivation(UkgeLogi):
     name, confidence_head = "untrue-activation", FallingHead("sigmoid")
 
@@ -265,7 +251,6 @@ class UntrueActivation(UkgeLogi):
         (OtherPool, r"`score_pool` on side 'tail' differs from `score`: .* instead of"),
         (OtherOwn, r"`score_negatives` on side 'tail' differs from `score`"),
         (Detached, r"the gradient of `score` on side 'tail' differs from finite differences"),
-        (Root, r"rows of zeros have a gradient that is not finite"),
         (Drawn, r"trained twice with one seed, a triple has two scores"),
         (Idle, r"the parameter 'factor' influences no score"),
         (Restless, r"`init_parameters` returns two initial values of 'factor'"),
@@ -277,10 +262,8 @@ class UntrueActivation(UkgeLogi):
         (Point, r"the parameter 'factor' is torch.float32 \(\); give it a float type and an axis"),
         (Counted, r"the parameter 'factor' is torch.int64 \(1,\); give it a float type and an axis"),
         (Cut, r"`init_table` returns the entity table with the shape \(7, 7\) instead of \(7, 8\)"),
-        (Centered, r"initial rows of entities depend on the other rows .*whole table"),
-        (Broken, r"Broken: its tables cannot be initialized: TypeError"),
+        (Broken, r"Broken: The model and its tables can be initialized: TypeError"),
         (Never, r"none of the dims 8 to 64: no dim suits"),
-        (Falling, r"`confidence` does not increase with the score"),
         (int, r"not a subclass of focuse.models.Model"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scoring import make_scorer
 
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Step
 from focuse.engines.optimizers import make_optimizer
-from focuse.engines.scorer import make_scorer
 from focuse.models import Context, Model
 from focuse.models.base import components_of
 from focuse.models.bilinear import DistMult
@@ -178,9 +178,8 @@ def test_transea_step_descends_the_joint_loss(transea_world, share, optimizer):
         structure = (np.log(np.exp(every).sum(1)) - positive).sum()
         return (1 - share) * structure + share * errors(numbers, present, now).sum()
 
-    dense = {name: own[name] for name in ("slope", "offset")}
     step = make_optimizer(optimizer, own, 1e-3)
-    engine = AutogradEngine(model, own["entity"], own["relation"], step, dense)
+    engine = AutogradEngine(model, own, step)
     batch = Batch(*map(torch.from_numpy, (HEAD, KIND, TAIL)), torch.ones(3, dtype=torch.float64))
     corruptions = [Negatives("tail", torch.from_numpy(negatives))]
     loss = engine.step(Step(batch, corruptions, FocusedLoss(make_loss("multiclass-nll"), None), 1.0))

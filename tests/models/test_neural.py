@@ -16,7 +16,7 @@ from focuse.engines.base import Step
 from focuse.engines.optimizers import make_optimizer
 from focuse.errors import FocuseError
 from focuse.models import Context
-from focuse.models import chunking as pieces
+from focuse.models import base as pieces
 from focuse.models import neural as conve
 from focuse.models.base import Model, score_triples
 from focuse.models.neural import (
@@ -201,7 +201,7 @@ def test_conve_running_statistics_are_not_changed_by_gradients() -> None:
     tables = {"entity": torch.randn(6, 9, generator=random), "relation": torch.randn(4, 8, generator=random)}
     dense = model.init_parameters(8, random)
     optimizer = make_optimizer("adam", {**tables, **dense}, 0.1)
-    engine = AutogradEngine(model, tables["entity"], tables["relation"], optimizer, dense, inverse_relations=True)
+    engine = AutogradEngine(model, tables | dense, optimizer, inverse_relations=True)
     ids = torch.arange(4)
     batch = Batch(ids, ids % 2, ids + 2, torch.ones(4))
     before = {name: value.clone() for name, value in engine.tables.items()}

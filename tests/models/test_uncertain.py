@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scoring import make_scorer
 
 import focuse
 from focuse.config import Config
@@ -17,7 +18,6 @@ from focuse.data.triple_index import TripleIndex
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Step
 from focuse.engines.optimizers import make_optimizer
-from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
 from focuse.evaluation.ranking import rank
 from focuse.models import Model
@@ -39,7 +39,7 @@ from focuse.models.uncertain import (
     intersection,
     log_volume,
 )
-from focuse.objective.losses import TwoHeadedSquaredError
+from focuse.objective.losses import SquaredError
 from focuse.objective.negatives import AuxiliaryTriples, Batch, Negatives
 from focuse.training.problem import init_tables
 
@@ -221,7 +221,7 @@ def test_suke_objective_matches_its_formula() -> None:
     random = np.random.default_rng(5)
     positive, negative, weight = random.normal(size=4), random.normal(size=(4, 3)), random.random(4)
     mask = np.array([[True, True, False], [True] * 3, [False] * 3, [True, False, True]])
-    objective = TwoHeadedSquaredError(torch.sigmoid, torch.sigmoid).for_model(bound())
+    objective = SquaredError(torch.sigmoid, plausibility=torch.sigmoid).for_model(bound())
     expected = []
     for p, row, w, kept in zip(positive, negative, weight, mask, strict=True):
         others = row[kept]
@@ -246,16 +246,13 @@ def test_suke_a_step_moves_both_evaluators_by_their_gradient(with_hints: bool) -
     tables["evaluators"] = torch.tensor(EVALUATORS, dtype=torch.float32)
     first = {name: table.double().numpy().copy() for name, table in tables.items()}
     rate = 1e-3
-    engine = AutogradEngine(
-        Suke(), tables["entity"], tables["relation"], make_optimizer("sgd", tables, rate),
-        {"evaluators": tables["evaluators"]},
-    )  # fmt: skip
+    engine = AutogradEngine(Suke(), tables, make_optimizer("sgd", tables, rate))
     batch = Batch(torch.tensor([0, 1]), torch.tensor([0, 1]), torch.tensor([2, 3]), torch.tensor([0.9, 0.3]))
     corruptions = [Negatives("tail", torch.tensor([[4, 1], [0, 2]]))]
     hints = AuxiliaryTriples(
         Batch(*(torch.tensor([i]) for i in (3, 0, 4)), torch.tensor([1.0])), lambda s, w: s.sum() * 1e6
     )
-    objective = TwoHeadedSquaredError(torch.sigmoid, torch.sigmoid, rule_weight=0.3)
+    objective = SquaredError(torch.sigmoid, rule_weight=0.3, plausibility=torch.sigmoid)
     engine.step(Step(batch, corruptions, objective, 1.0, auxiliary=hints if with_hints else None))
     moved = (first["evaluators"] - engine.tables["evaluators"].double().numpy()) / rate
 

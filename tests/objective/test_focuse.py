@@ -238,8 +238,3 @@ class TestSoftLabels:
 
     def test_false_triples_keep_a_negative_label(self):
         assert (SoftLabels(3.0)(torch.tensor([-1.0, -0.2])) < 0).all()
-
-    @pytest.mark.parametrize("exponent", [-0.1, 101.0, float("nan")])
-    def test_exponent_out_of_range_is_an_error(self, exponent):
-        with pytest.raises(FocuseError, match=r"label exponent .* out of range"):
-            SoftLabels(exponent)

@@ -85,7 +85,6 @@ def test_spec_sets_power_strength_and_scope() -> None:
         ("l3:1,2", "tables", "strength"),
         ("l3:gamma=1", "tables", "strength"),
         ("l3:inf", "tables", "not a number"),
-        ("l3:1", "row", "did you mean rows"),
     ],
 )
 def test_wrong_regularizer_options_are_errors(text: str, scope: str, word: str) -> None:

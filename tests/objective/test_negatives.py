@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from focuse.data.triple_index import TripleIndex
-from focuse.errors import FocuseError
 from focuse.objective.negatives import SAMPLINGS, Batch, Negatives, NegativeSampler
 from focuse.objective.randomness import draw_integers, generator, stream_seed
 
@@ -213,17 +212,3 @@ def test_filter_masks_the_positive_even_if_it_is_not_known(kind: str) -> None:
     sampler = NegativeSampler(kind, 40, ENTITIES, known_of([(5, 0, 6)]))
     for _, entities, mask, target in sides(sampler(batch, (0, 0, 0)), batch):
         assert torch.equal(mask, entities != torch.tensor(target)[:, None])
-
-
-# ---- what it refuses ------------------------------------------------------------------------------------------------
-
-
-def test_unknown_sampling_suggests_the_nearest() -> None:
-    with pytest.raises(FocuseError, match="did you mean shared"):
-        NegativeSampler("share", 3, ENTITIES)
-
-
-@pytest.mark.parametrize("count", [0, -2])
-def test_zero_negatives_are_an_error(count: int) -> None:
-    with pytest.raises(FocuseError, match="at least 1"):
-        NegativeSampler("per-triple", count, ENTITIES)

@@ -11,17 +11,10 @@ import pytest
 
 import focuse
 from focuse.errors import FocuseError
-<<<<<<< HEAD:tests/reproduction/test_summary.py
 from focuse.evaluation.weight_evaluation import THRESHOLDS
 from reproduction.grid import MODELS, UKGE_DATA, Cell, published_results, read_configuration, rows_of
 from reproduction.results import METRICS, Interval
 from reproduction.summary import (
-=======
-from focuse.evaluation.weight_evaluation import THRESHOLDS
-from focuse.paper.grid import MODELS, UKGE_DATA, Cell, published_results, read_configuration, rows_of
-from focuse.paper.results import METRICS, Interval
-from focuse.paper.summary import (
->>>>>>> surfaces:tests/paper/test_summary.py
     Entry,
     Row,
     ablations,

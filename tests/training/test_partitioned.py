@@ -16,9 +16,7 @@ import torch
 
 import focuse
 from focuse.data.graph import Graph
-from focuse.engines.partitioned.buffer import PartitionBuffer
-from focuse.engines.partitioned.edge_buckets import PackedEdges
-from focuse.engines.partitioned.stages import PartitionedNegativeSampler
+from focuse.engines.partitioned import PackedEdges, PartitionBuffer, PartitionedNegativeSampler
 from focuse.errors import FocuseError
 from focuse.objective import randomness as shuffling
 from focuse.storage.tables import PartitionFiles

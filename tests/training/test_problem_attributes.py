@@ -182,8 +182,7 @@ def test_row_gradients_equal_those_of_the_whole_table(small, numbers, name):
     moved = []
     for rule in ("adagrad", "sparse-adagrad"):
         tables = init_tables(settings, model, 40, 3)
-        dense = {key: value for key, value in tables.items() if key not in ("entity", "relation")}
-        engine = AutogradEngine(model, tables["entity"], tables["relation"], make_optimizer(rule, tables, 0.1), dense)
+        engine = AutogradEngine(model, tables, make_optimizer(rule, tables, 0.1))
         engine.step(Step(batch, corruptions, FocusedLoss(make_loss("multiclass-nll"), None), 1.0))
         moved.append(engine.tables)
     for key in moved[0]:

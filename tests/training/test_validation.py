@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from scoring import make_scorer
 
 import focuse
 from focuse.config import Config
@@ -13,7 +14,6 @@ from focuse.data.graph import Graph, from_columns
 from focuse.data.triple_index import build_triple_index
 from focuse.data.weights import fit_normalizer
 from focuse.engines.base import ModelScorer
-from focuse.engines.scorer import make_scorer
 from focuse.models.registry import make_model
 from focuse.training.callbacks import Reporter
 from focuse.training.trainer import Trainer, make_trainer

@@ -91,7 +91,7 @@ def _list_models(model: str, as_json: bool) -> None:
 
         found = {name: (kind.__doc__ or "").splitlines()[0] for name, kind in MODELS.items()}
         points = sorted(plug_ins().items())
-        found |= {name: f"from a plug-in: {each[0].value}" for name, each in points if name not in MODELS}
+        found |= {name: f"from a plug-in: {point.value}" for name, point in points if name not in MODELS}
         found["pykeen:NAME"] = "an interaction of PyKEEN (extra pykeen); 'pykeen:list' shows them"
     else:
         from focuse.integrations.pykeen_models import interactions

@@ -13,7 +13,7 @@ from torch import Tensor
 from focuse.engines.base import Step, TableOptimizer, TrainBatch, TrainBatches
 from focuse.engines.scorer import TableScorer
 from focuse.models.base import Model, Side, Table, moduli, score_triples
-from focuse.objective.losses import ModelObjective
+from focuse.objective.losses import SquaredError
 from focuse.objective.negatives import AuxiliaryTriples, Batch, Negatives
 
 
@@ -88,29 +88,22 @@ class FixedSizeTableView(TableView):
 
 
 class AutogradEngine:
-    """An engine that holds the entity table [E, d], the relation table [R, r] and the shared parameters.
+    """An engine that holds `tables`: the entity table [E, d], the relation table [R, r] and the shared parameters.
 
-    With `inverse_relations` the relation table has 2R rows, and row r + R is the inverse of relation r. A triple then
-    has two scores: one as an answer to (h, r, ?) and one as an answer to (t, r + R, ?).
+    All other engines derive from it. With `inverse_relations` the relation table has 2R rows, and row r + R is the
+    inverse of relation r. A triple then has two scores: one as an answer to (h, r, ?) and one as an answer to
+    (t, r + R, ?).
     """
 
     steps_per_call = 1  # number of steps per call that is fastest for this engine
     fallback_message = "training uses torch operations; a faster engine is available"
-    fallback_reason = ""  # why a fused engine cannot be used; empty if this engine was requested
+    fallback_reason = ""  # why a faster engine cannot be used; empty if this engine was requested
     view: type[TableView] = TableView  # the class of the views through which a step accesses tables
 
     def __init__(
-        self,
-        model: Model,
-        entity: Tensor,
-        relation: Tensor,
-        optimizer: TableOptimizer,
-        parameters: Mapping[str, Tensor] | None = None,
-        inverse_relations: bool = False,
+        self, model: Model, tables: Mapping[str, Tensor], optimizer: TableOptimizer, inverse_relations: bool = False
     ) -> None:
-        if parameters is None:  # use the initial values of the model
-            parameters = model.init_parameters(entity.shape[1], torch.Generator().manual_seed(0))
-        self.tables = {"entity": entity, "relation": relation, **parameters}
+        self.tables = dict(tables)
         self.inverse_relations = inverse_relations
         self.scorer = self.make_scorer(model, self.tables)
         self.model = self.scorer.model
@@ -131,7 +124,7 @@ class AutogradEngine:
         return TableScorer(model, tables, self.inverse_relations)
 
     def step(self, step: Step) -> float | Tensor:
-        """Take one training step and return its loss without the regularizer."""
+        """Compute the loss and its gradient and update the tables; return the loss without the regularizer."""
         loss, total, views = self.compute_loss(step)
         value, minimized = torch.stack([loss, total]).tolist()
         if not math.isfinite(minimized):
@@ -153,7 +146,7 @@ class AutogradEngine:
         if model.encoder is not None or self.scorer.has_attributes:
             entity.values, relation.values = self.scorer.encode(model, entity.leaf, relation.leaf, entity.ids)
         objective = step.objective
-        if isinstance(objective, ModelObjective):
+        if isinstance(objective, SquaredError):
             objective = objective.for_model(model)
             auxiliary = None if auxiliary is None else replace(auxiliary, loss=objective.rule_loss)
         triples = self.triple_embeddings(batch, entity, relation)
@@ -174,8 +167,8 @@ class AutogradEngine:
             regularized: list[tuple[Table, Tensor]] = [("entity", entity.touched()), ("relation", relation.touched())]
             if regularizer.scope == "rows":
                 regularized = triples.regularized()
-            sizes = moduli if regularizer.moduli else _unchanged
-            total = total + regularizer([sizes(model, table, values) for table, values in regularized])
+            parts = [moduli(model, *part) if regularizer.moduli else part[1] for part in regularized]
+            total = total + regularizer(parts)
         return loss, total, views
 
     def relation_ids(self, step: Step) -> Tensor:
@@ -204,7 +197,10 @@ class AutogradEngine:
         self.scorer.invalidate()
 
     def make_batch_runner(self, train_batch: TrainBatch, capture: bool = True) -> TrainBatches:
-        """Return a function that calls `train_batch` for several batches, one after the other."""
+        """Return a function that runs `train_batch` for several batches in the fastest way for this engine.
+
+        `capture` must be False if steps differ by more than their data, because such steps cannot be replayed.
+        """
 
         def train_batches(rows: Sequence[Tensor], beta: float, seeds: Sequence[int]) -> float | Tensor:
             return sum(train_batch(batch, beta, seed) for batch, seed in zip(rows, seeds, strict=True))
@@ -294,10 +290,6 @@ def add_auxiliary_loss(model: Model, triples: TripleEmbeddings, loss: Tensor) ->
     return (1 - weight) * loss + weight * (own if loss.dim() else own.sum())
 
 
-def _unchanged(model: Model, table: Table, values: Tensor) -> Tensor:
-    return values
-
-
 def _split_sides(negatives: list[Negatives]) -> list[Negatives]:
     """Split negatives of both sides into one group per side.
 
@@ -320,11 +312,10 @@ def _score_negatives(
     """Return the scores [B, N] of one group of negatives, whose embeddings are `candidates`."""
     head, relation, tail = triples.head, triples.relation, triples.tail
     if group.side == "both":
-        if group.replaces_tail is None or group.entities is None:
-            raise ValueError("negatives with side 'both' need entities and replaces_tail")
+        _, replaces_tail = group.per_triple()
         of_tail = model.score_negatives(model.query(head, relation, "tail"), relation, candidates, "tail")
         of_head = model.score_negatives(model.query(tail, relation, "head"), relation, candidates, "head")
-        return torch.where(group.replaces_tail, of_tail, of_head)
+        return torch.where(replaces_tail, of_tail, of_head)
     side: Side = group.side
     if triples.inverse is None:
         query = model.query(head if side == "tail" else tail, relation, side)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from focuse.engines.autograd import AutogradEngine
-from focuse.engines.base import Engine, FusableOptimizer, TableOptimizer
+from focuse.engines.base import FusableOptimizer, TableOptimizer
 from focuse.engines.fused_cpu import FusedCpuEngine
 from focuse.engines.gpu import CudaGraphEngine, FusedGpuEngine
 from focuse.engines.process_group import PEER_LOST, ProcessGroup, current_group, is_peer_lost
@@ -17,10 +17,6 @@ from focuse.engines.scorer import TableScorer
 from focuse.engines.sharded import EmbeddingExchange, ShardedEngine, ShardedScorer
 from focuse.errors import FocuseError
 from focuse.models.base import Model
-from focuse.option_strings import choose
-
-# 'partitioned' runs the engine that 'auto' selects on the partitions that are in memory.
-ENGINES = ("auto", "torch", "native", "partitioned", "sharded")
 
 
 def make_engine(
@@ -30,21 +26,19 @@ def make_engine(
     optimizer: TableOptimizer,
     entities: int | None = None,
     inverse_relations: bool = False,
-) -> Engine:
+) -> AutogradEngine:
     """Return the engine `name` over `tables`; 'auto' selects the fused engine of the device if it supports the model.
 
     The sharded engine takes this process's rows of the table of all `entities`. With `inverse_relations` the relation
     table has the rows r and r + R for each relation r.
     """
-    name = "auto" if choose("engine", name, ENGINES) == "partitioned" else name
-    parameters = {name: table for name, table in tables.items() if name not in ("entity", "relation")}
+    name = "auto" if name == "partitioned" else name  # it runs on the partitions that are in memory
     if name == "sharded":
         lacking = ShardedEngine.unsupported_reason(model)
         if lacking:
             raise FocuseError(f"engine {name!r}: {lacking}; use the engine 'auto'")
-        own = tables["entity"], tables["relation"], optimizer, parameters
         count = entities or len(tables["entity"])
-        return ShardedEngine(model, *own, current_group(), count, inverse_relations)
+        return ShardedEngine(model, tables, optimizer, inverse_relations, current_group(), count)
     device = tables["entity"].device
     fused = FusedCpuEngine if device.type == "cpu" else FusedGpuEngine
     lacking = fused.unsupported_reason(model, device, optimizer, inverse_relations)
@@ -54,7 +48,7 @@ def make_engine(
     if name == "torch" or lacking:
         recorded = name == "auto" and device.type == "cuda" and isinstance(optimizer, FusableOptimizer)
         engine_class = CudaGraphEngine if recorded else AutogradEngine
-    engine = engine_class(model, tables["entity"], tables["relation"], optimizer, parameters, inverse_relations)
+    engine = engine_class(model, tables, optimizer, inverse_relations)
     engine.fallback_reason = lacking if name == "auto" and engine_class is AutogradEngine else ""
     return engine
 

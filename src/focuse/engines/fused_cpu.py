@@ -37,15 +37,15 @@ from focuse.engines.base import (
     fused_objective,
     unsupported_model,
 )
-from focuse.engines.native import SWITCH, library
-from focuse.engines.native.structs import (
+from focuse.engines.native import (
     LONG,
+    SWITCH,
     ObjectiveStruct,
     OptimizerStruct,
     PoolStruct,
     StepStruct,
     TableStruct,
-    checked_library,
+    library,
 )
 from focuse.models.base import Model, components_of
 from focuse.objective.losses import FusedObjective, Regularizer
@@ -187,11 +187,6 @@ class FusedCpuEngine(AutogradEngine):
         unsupported = regularizer.power != 3 or components == 0 or self.tables[table].shape[1] % components
         return None if unsupported else components
 
-    @property
-    def workspace_bytes(self) -> int:
-        """The memory that steps reuse, in addition to the tables; it is known after the first step."""
-        return sum(buffer.nbytes for buffer in self._buffers.values())
-
     def buffer(self, name: str, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return an uninitialized tensor of the given shape, whose memory is reused in every step."""
         size = math.prod(shape)
@@ -262,16 +257,15 @@ class _NativeStep:
         pointers = (address(part) for part in (table, moment1, moment2))
         return TableStruct(*pointers, *table.shape, power, scope, components, 1, strength)
 
-    def _call(self, function: str, *more: object) -> None:
-        checked_library()[function](ctypes.byref(self.struct), *more)
+    def _call(self, function: str, *more: object) -> int:
+        return int(getattr(library(), function)(ctypes.byref(self.struct), *more))
 
     def per_triple_negatives(self, group: Negatives) -> None:
         """Compute the losses and gradients of positives with per-triple negatives."""
-        if group.entities is None or group.replaces_tail is None:
-            raise ValueError("negatives with side 'both' need entities and replaces_tail")
-        struct, shape = self.struct, group.entities.shape
-        struct.negatives, struct.negatives_per_positive = self._pointer(group.entities), shape[1]
-        struct.replaces_tail = self._pointer(group.replaces_tail)
+        entities, replaces_tail = group.per_triple()
+        struct, shape = self.struct, entities.shape
+        struct.negatives, struct.negatives_per_positive = self._pointer(entities), shape[1]
+        struct.replaces_tail = self._pointer(replaces_tail)
         struct.mask = None if group.mask is None else self._pointer(group.mask)
         struct.negative_gradient = address(self.engine.buffer("negative_gradient", *shape))
         struct.queries = address(self.engine.buffer("queries", self.blocks, 2 * self.positives, struct.block_columns))
@@ -307,14 +301,11 @@ class _NativeStep:
         arguments = pools, ctypes.c_int64(len(groups))
         struct.groups = GROUPS
         threads, struct.threads = struct.threads, 0  # the number of groups must not depend on the number of threads
-        while struct.groups > 1 and self._pool_workspace_size(*arguments) > MAX_POOL_WORKSPACE:
+        while struct.groups > 1 and self._call("pool_workspace_size", *arguments) > MAX_POOL_WORKSPACE:
             struct.groups -= 1
         struct.threads = threads
-        workspace = self.engine.buffer("pool_workspace", self._pool_workspace_size(*arguments))
+        workspace = self.engine.buffer("pool_workspace", self._call("pool_workspace_size", *arguments))
         self._call("shared_negatives", *arguments, ctypes.c_void_p(address(workspace)))
-
-    def _pool_workspace_size(self, *arguments: object) -> int:
-        return int(checked_library()["pool_workspace_size"](ctypes.byref(self.struct), *arguments))
 
     def update(self) -> float:
         """Take the optimizer step and return the loss."""
@@ -369,29 +360,12 @@ def _block_columns(width: int, rows: int) -> int:
 
 
 def _objective(fused: FusedObjective, beta: float, scale: float, affine: Tensor | None) -> ObjectiveStruct:
-    gain, offset = (1.0, 0.0) if affine is None else affine.tolist()
-    return ObjectiveStruct(
-        loss=LOSS_CODES[fused.loss],
-        nonlinearity=NONLINEARITY_CODES[fused.nonlinearity],
-        shift=fused.shift,
-        margin=fused.margin,
-        temperature=fused.temperature,
-        beta=beta if fused.focused else 1.0,
-        scale=scale,
-        gain=gain,
-        offset=offset,
-    )
+    codes = LOSS_CODES[fused.loss], NONLINEARITY_CODES[fused.nonlinearity]
+    numbers = fused.shift, fused.margin, fused.temperature, beta if fused.focused else 1.0, scale
+    return ObjectiveStruct(*codes, *numbers, *((1.0, 0.0) if affine is None else affine.tolist()))  # gain and offset
 
 
 def _optimizer(optimizer: FusableOptimizer) -> OptimizerStruct:
     spec, steps = optimizer.spec, float(optimizer.counters()[0])
-    return OptimizerStruct(
-        method=METHOD_CODES[spec.method],
-        whole=spec.whole,
-        lr=spec.lr,
-        beta1=spec.betas[0],
-        beta2=spec.betas[1],
-        eps=spec.eps,
-        bias1=1.0 - spec.betas[0] ** steps,
-        bias2=1.0 - spec.betas[1] ** steps,
-    )
+    biases = (1.0 - beta**steps for beta in spec.betas)
+    return OptimizerStruct(METHOD_CODES[spec.method], spec.whole, spec.lr, *spec.betas, spec.eps, *biases)

@@ -179,9 +179,7 @@ class FusedGpuEngine(CudaGraphEngine):
             return super().step(step)
         self.capturable = all(group.known is None for group in step.negatives)
         self.scorer.invalidate()
-        from focuse.engines.triton.per_triple import per_triple_step
-        from focuse.engines.triton.shared_pool import shared_pool_step
-        from focuse.engines.triton.step import StepTask, Tuning
+        from focuse.engines.triton.step import StepTask, Tuning, per_triple_step, shared_pool_step
 
         beta = torch.as_tensor(step.beta, dtype=torch.float64, device=self.device)
         tuning = self.tuning or Tuning.of(str(self.model.similarity))

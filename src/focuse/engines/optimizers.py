@@ -13,8 +13,6 @@ import torch
 from torch import Tensor
 
 from focuse.engines.base import Gradients, OptimizerSpec, TableOptimizer
-from focuse.errors import FocuseError
-from focuse.option_strings import choose
 
 Tables = Mapping[str, Tensor]
 
@@ -158,6 +156,4 @@ LEARNING_RATES = {"adam": 1e-3, "adagrad": 0.1, "sgd": 1e-2, "sparse-adam": 1e-3
 
 def make_optimizer(name: str, tables: Tables, lr: float) -> TableOptimizer:
     """Return the optimizer called `name` over `tables`, which it updates in place."""
-    if not lr > 0:
-        raise FocuseError(f"learning rate {lr:g}: give a number above 0")
-    return OPTIMIZERS[choose("optimizer", name, OPTIMIZERS)](tables, lr)
+    return OPTIMIZERS[name](tables, lr)

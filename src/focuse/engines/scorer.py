@@ -50,10 +50,8 @@ class TableScorer:
     @property
     def expensive_to_rank(self) -> bool:
         """Whether ranking against every entity takes too long, so that a sample is used by default."""
-        return (
-            self.model.defaults.get("expensive_to_rank", False)
-            or len(self.tables["entity"]) > MAX_FULLY_RANKED_ENTITIES
-        )
+        many = len(self.tables["entity"]) > MAX_FULLY_RANKED_ENTITIES
+        return many or self.model.defaults.get("expensive_to_rank", False)
 
     @property
     def side_dependent(self) -> bool:
@@ -173,25 +171,6 @@ def _first_equal_row(rows: Tensor) -> Tensor | None:
     later = torch.nonzero(first != every)[:, 0]
     equal = later[(rows[later] == rows[first[later]]).all(1)]
     return every.index_copy(0, equal, first[equal])
-
-
-def make_scorer(
-    model: Model,
-    entity: Tensor,
-    relation: Tensor,
-    parameters: Mapping[str, Tensor] | None = None,
-    inverse_relations: bool = False,
-) -> TableScorer:
-    """Return a scorer over the tables [E, d] and [R, r]; `parameters` defaults to the initial values of the model.
-
-    >>> from focuse.models.bilinear import DistMult
-    >>> scorer = make_scorer(DistMult(), torch.eye(3), torch.ones(1, 3))
-    >>> scorer.score_all(torch.tensor([1]), torch.tensor([0]), "tail")
-    tensor([[0., 1., 0.]])
-    """
-    if parameters is None:
-        parameters = model.init_parameters(entity.shape[1], torch.Generator().manual_seed(0))
-    return TableScorer(model, {"entity": entity, "relation": relation, **parameters}, inverse_relations)
 
 
 def distances(queries: Tensor, rows: Tensor, form: str, sign: float = 1.0) -> Tensor | None:

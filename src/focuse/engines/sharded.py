@@ -19,11 +19,11 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -40,12 +40,10 @@ from focuse.objective.negatives import Batch, Negatives
 # ---- exchange of rows and gradients --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class RowRequest:
-    """The rows that the processes request from each other.
+class RowRequest(NamedTuple):
+    """How many rows this process requests from each other one (`send`), and which rows are requested from it.
 
-    This process requests `send[p]` rows from process p, and process p requests `receive[p]` rows from this one; `asked`
-    [Σ receive] holds the ids of the rows that are requested from this process.
+    Process p requests `receive[p]` rows from this one; `asked` [Σ receive] holds their ids.
     """
 
     send: list[int]
@@ -321,30 +319,27 @@ class ShardedScorer(TableScorer):
 
 
 class ShardedEngine(AutogradEngine):
-    """An engine that holds this process's shard `entity` [n, d] of all `entities`, and all other tables whole."""
+    """An engine whose entity table is this process's shard [n, d] of all `entities`; other tables are whole."""
 
     fallback_message = "rows are exchanged by torch.distributed; TorchRec could exchange them"
 
     def __init__(
         self,
         model: Model,
-        entity: Tensor,
-        relation: Tensor,
+        tables: Mapping[str, Tensor],
         optimizer: TableOptimizer,
-        parameters: Mapping[str, Tensor],
+        inverse_relations: bool,
         group: ProcessGroup,
         entities: int,
-        inverse_relations: bool = False,
     ) -> None:
         self.group, self.num_entities = group, entities
         self.fallback_reason = self._torchrec_unavailable(optimizer)
+        shard = tables["entity"], entities, group
         self.exchange = (
-            EmbeddingExchange(entity, entities, group)
-            if self.fallback_reason
-            else TorchRecExchange(entity, entities, group, optimizer)
+            EmbeddingExchange(*shard) if self.fallback_reason else TorchRecExchange(*shard, optimizer=optimizer)
         )
-        super().__init__(model, self.exchange.rows, relation, optimizer, parameters, inverse_relations)
-        self._batch_relations = relation.new_empty(0, dtype=torch.int64)
+        super().__init__(model, {**tables, "entity": self.exchange.rows}, optimizer, inverse_relations)
+        self._batch_relations = tables["relation"].new_empty(0, dtype=torch.int64)
         self._count_once = False
 
     def _torchrec_unavailable(self, optimizer: TableOptimizer) -> str:

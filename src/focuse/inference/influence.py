@@ -35,7 +35,7 @@ from focuse.data.graph import Graph
 from focuse.engines.autograd import TripleEmbeddings, add_auxiliary_loss, score_with_negatives
 from focuse.engines.scorer import TableScorer, score_both_sides
 from focuse.models.base import moduli
-from focuse.objective.losses import ModelObjective
+from focuse.objective.losses import SquaredError
 from focuse.objective.negatives import Batch
 from focuse.training.problem import TrainingProblem
 
@@ -180,7 +180,7 @@ class LocalLoss:
     def _losses(self, head: Tensor, tail: Tensor) -> Tensor:
         """Return the objective of each triple: embeddings [n, d] -> [n]."""
         objective = self.trained.problem.objective
-        if isinstance(objective, ModelObjective):
+        if isinstance(objective, SquaredError):
             objective = objective.for_model(self.model)
         triples = TripleEmbeddings(head, self.relation, tail, self.inverse)
         total = head.new_zeros(len(head))

@@ -26,8 +26,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from focuse.errors import FocuseError, install_command
-from focuse.models.base import Context, Requirement, Side, Table, TripleModel
-from focuse.models.chunking import CURRENT_CHUNK, in_chunks
+from focuse.models.base import CURRENT_CHUNK, Context, Requirement, Side, Table, TripleModel, in_chunks
 from focuse.option_strings import choose
 
 PREFIX = "pykeen:"

@@ -1,18 +1,22 @@
-"""The contract of a scoring function: a query, candidates, and their similarity."""
+"""The contract of a scoring function: a query, candidates and their similarity, and scoring in bounded memory."""
 
 from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from functools import partial
+from itertools import count, repeat
+from math import prod
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from focuse.errors import FocuseError
-from focuse.models.chunking import in_chunks
 
 Side = Literal["head", "tail"]
 Table = Literal["entity", "relation"]
@@ -225,7 +229,6 @@ class Model(ABC):
 
     def score_negatives(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
         """Return the scores of each query with its own N rows: [B, q], [B, r], [B, N, d] -> [B, N]."""
-        check_lengths(query, relation, rows)
 
         def compare(query: Tensor, relation: Tensor, rows: Tensor) -> Tensor:
             return pairwise_similarity(self, query[:, None], self.candidates(rows, relation[:, None], side), side)[:, 0]
@@ -236,7 +239,6 @@ class Model(ABC):
 
     def score_pool(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
         """Return the scores of all queries with one pool of P rows: [B, q], [B, r], [P, d] -> [B, P]."""
-        check_lengths(query, relation)
         probe = self.candidates(rows[None, :1], relation[:2, None], side)
         one_pool = len(probe) == 1  # otherwise candidates depend on the relation
 
@@ -277,7 +279,6 @@ def score_triples(model: Model, head: Tensor, relation: Tensor, tail: Tensor, si
     >>> score_triples(DistMult(), torch.ones(1, 3), 2 * torch.ones(1, 3), torch.ones(1, 3))
     tensor([6.])
     """
-    check_lengths(head, relation, tail)
     known, candidate = (head, tail) if side == "tail" else (tail, head)
     return model.score(model.query(known, relation, side), relation, candidate, side)
 
@@ -343,8 +344,90 @@ def join_inverse_relations(table: Tensor) -> Tensor:
     return torch.cat(table.chunk(2), dim=1)
 
 
-def check_lengths(*parts: Tensor) -> None:
-    """Raise ValueError unless all tensors have the same length."""
-    lengths = {len(part) for part in parts}
-    if len(lengths) != 1:
-        raise ValueError(f"rows of different lengths: {[tuple(part.shape) for part in parts]}")
+# ---- chunks: intermediate tensors that are larger than the scores are never in memory as a whole ---------------------
+
+# These limit the numbers of an intermediate tensor: 4 MB of float32 fit in a core's caches, 64 MB keep a GPU busy.
+CHUNK_NUMBERS_CPU, CHUNK_NUMBERS_GPU = 1 << 20, 1 << 24
+
+
+class Chunk(NamedTuple):
+    """The chunk that is computed; `recomputed` is True in the backward pass, where the result must be the same."""
+
+    number: int = 0
+    recomputed: bool = False
+
+
+CURRENT_CHUNK: ContextVar[Chunk] = ContextVar("CHUNK", default=Chunk())  # noqa: B039 - a Chunk is immutable
+
+
+def in_chunks(
+    compare: Callable[[Tensor, Tensor, Tensor], Tensor], query: Tensor, relation: Tensor, rows: Tensor, width: int
+) -> Tensor:
+    """Return compare(query, relation, rows), computed in chunks of queries and rows.
+
+    The shapes are [B, q], [B, r] and a pool [P, d] or one set of rows per query [B, P, d] -> [B, P]. One comparison
+    needs `width` intermediate numbers. If gradients are enabled, these are recomputed in the backward pass instead of
+    stored.
+
+    >>> query, rows = torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [5.0]])
+    >>> in_chunks(lambda q, r, x: (q[:, None] - x).abs().sum(-1), query, query, rows, width=1 << 24).tolist()
+    [[0.0, 4.0], [1.0, 3.0]]
+    """
+    limit = CHUNK_NUMBERS_GPU if query.is_cuda else CHUNK_NUMBERS_CPU
+    columns = min(max(1, limit // max(width, 1)), max(1, rows.shape[-2]))
+    size = max(1, limit // (max(width, 1) * columns))
+    if len(query) <= size and rows.shape[-2] <= columns:
+        return compare(query, relation, rows)
+    rows_by_query = torch.split(rows, size) if rows.dim() == 3 else repeat(rows)
+    chunks = list(zip(torch.split(query, size), torch.split(relation, size), rows_by_query, strict=False))
+    if torch.is_grad_enabled():
+        recompute, number = partial(checkpoint, use_reentrant=False, preserve_rng_state=False), count(1)
+        grid = [
+            [recompute(_with_current_chunk(compare, next(number)), q, r, x) for x in torch.split(some, columns, -2)]
+            for q, r, some in chunks
+        ]
+        return torch.cat([torch.cat(line, 1) for line in grid])
+    # Results are written to one tensor. Separate ones would lie between the chunks' memory and prevent its reuse.
+    scores = query.new_empty(len(query), rows.shape[-2])
+    for (q, r, some), target in zip(chunks, torch.split(scores, size), strict=True):
+        for x, block in zip(torch.split(some, columns, -2), torch.split(target, columns, 1), strict=True):
+            block.copy_(compare(q, r, x))
+    return scores
+
+
+def _with_current_chunk(compare: Callable[..., Tensor], number: int) -> Callable[..., Tensor]:
+    """Return `compare` with CURRENT_CHUNK set; its second call is the one of the backward pass."""
+    calls = count()
+
+    def compare_chunk(*parts: Tensor) -> Tensor:
+        token = CURRENT_CHUNK.set(Chunk(number, next(calls) > 0))
+        try:
+            return compare(*parts)
+        finally:
+            CURRENT_CHUNK.reset(token)
+
+    return compare_chunk
+
+
+def broadcast_in_chunks(function: Callable[..., Tensor], rows: Sequence[Tensor], width: int) -> Tensor:
+    """Return function(*rows), [..., d] each -> [...], computed in chunks, where leading sizes broadcast.
+
+    One result needs `width` intermediate numbers. This is for models whose intermediate tensors are larger than rows
+    in every use; it replaces `in_chunks`.
+    """
+    shape = torch.broadcast_shapes(*(part.shape[:-1] for part in rows))  # type: ignore[no-untyped-call]
+    rows = [part.reshape(*[1] * (len(shape) + 1 - part.dim()), *part.shape) for part in rows]
+    if prod(shape) * width <= (CHUNK_NUMBERS_GPU if rows[0].is_cuda else CHUNK_NUMBERS_CPU) or prod(shape) <= 1:
+        if not torch.is_grad_enabled():
+            return function(*rows)
+        result: Tensor = checkpoint(function, *rows, use_reentrant=False, preserve_rng_state=False)
+        return result
+    axis = max(range(len(shape)), key=lambda index: shape[index])
+    half = shape[axis] // 2
+    halves = ([_narrow(part, axis, start, stop) for part in rows] for start, stop in ((0, half), (half, shape[axis])))
+    return torch.cat([broadcast_in_chunks(function, part, width) for part in halves], dim=axis)
+
+
+def _narrow(rows: Tensor, axis: int, begin: int, end: int) -> Tensor:
+    """Return a range of rows along an axis, or all rows if they broadcast along it."""
+    return rows if rows.shape[axis] == 1 else rows.narrow(axis, begin, end - begin)

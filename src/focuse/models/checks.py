@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn, get_args
 
@@ -11,11 +11,14 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from focuse.errors import FocuseError
-from focuse.models.base import ACTIVATIONS, Context, FusedForm, Model, Requirement, Side, Table, scaled, score_triples
+from focuse.models.base import ACTIVATIONS, Context, Model, Requirement, Side, Table, scaled, score_triples
+from focuse.models.bilinear import ComplEx, DistMult
+from focuse.models.translational import TransE
 
 BATCH, NEGATIVES, POOL, ENTITIES, RELATIONS = 5, 4, 7, 6, 3  # sizes of the trial graph and its batches
 DIMS = range(8, 65)  # dimensions that are tried if none is given
 TABLES: tuple[Table, Table] = ("entity", "relation")
+FUSED_QUERIES: dict[str, Model] = {"hadamard": DistMult(), "complex": ComplEx(), "translation": TransE()}
 
 
 def check_model(model: type[Model], dim: int | None = None) -> None:
@@ -31,36 +34,26 @@ def check_model(model: type[Model], dim: int | None = None) -> None:
     """
     from focuse.models.registry import model_class, model_name
 
-    checks = (_shapes, _sides, _negatives_and_pools, _fused, _initial_rows, _repeats, _gradients, _zeros, _parameters)
-    _run(_trial(model_class(model_name(model)), dim), (*checks, _confidence))
+    check_scores(model_class(model_name(model)), dim, (_repeats, _gradients, _parameters))
 
 
-def check_scores(model: type[Model]) -> None:
-    """Run the fast checks of `check_model`, which precede every training of a model that is not built in."""
-    _run(_trial(model, None), (_shapes, _sides, _negatives_and_pools, _fused))
+def check_scores(model: type[Model], dim: int | None = None, further: tuple[Callable[[Trial], None], ...] = ()) -> None:
+    """Run the fast checks of `check_model`, which precede every training of a model that is not built in.
 
-
-def _trial(model: type[Model], dim: int | None) -> Trial:
+    The docstring of a check states the property that it checks, and is quoted in the error; so is that of Trial.of.
+    """
+    expected = Trial.of.__doc__
     try:
-        return Trial.of(model, dim)
+        trial = Trial.of(model, dim)
+        for check in (_shapes, _sides, _negatives_and_pools, _fused, *further):
+            expected = check.__doc__
+            check(trial)
     except FocuseError:
         raise
     except Exception as error:
         raise FocuseError(
-            f"{model.__name__}: its tables cannot be initialized: {type(error).__name__}: {error}"
+            f"{model.__name__}: {(expected or '').rstrip('.')}: {type(error).__name__}: {error}"
         ) from error
-
-
-def _run(trial: Trial, checks: Iterable[Callable[[Trial], None]]) -> None:
-    """Run checks; the docstring of a check states the property that it checks, and is quoted in the error."""
-    for check in checks:
-        try:
-            check(trial)
-        except FocuseError:
-            raise
-        except Exception as error:
-            expected = (check.__doc__ or "").rstrip(".")
-            raise FocuseError(f"{trial.name}: {expected}: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -81,22 +74,21 @@ class Trial:
 
     @classmethod
     def of(cls, model_class: type[Model], dim: int | None, attributes: int = 2) -> Trial:
-        """Return the trial of a model class, with `attributes` attributes per entity if the model requires them."""
+        """The model and its tables can be initialized."""
         name, model = model_class.__name__, model_class()
         unknown = model.requires - set(get_args(Requirement))
         if unknown:
             raise FocuseError(f"{name}: requires {set(unknown)}; choose from {', '.join(get_args(Requirement))}")
         model = model.bind(context=_context(model, attributes))
         dim = _first_dim(model) if dim is None else dim
-        widths = model.widths(dim)
         random = torch.Generator().manual_seed(3)
         initial = model.init_parameters(dim, random)
-        for table in {"entity", "relation"} & set(initial):
+        for table in set(TABLES) & set(initial):
             raise FocuseError(f"{name}: a parameter is called {table!r} like a table; rename it")
         model = model.bind({name: 0.7 * value.double() + 0.3 for name, value in initial.items()})
         entity, relation = (
             torch.randn(rows, width, generator=random, dtype=torch.float64)
-            for rows, width in zip((ENTITIES, RELATIONS), widths, strict=True)
+            for rows, width in zip((ENTITIES, RELATIONS), model.widths(dim), strict=True)
         )
         sides: tuple[Side, ...] = ("tail",) if "inverse relations" in model.requires else ("tail", "head")
         return cls(name, model, dim, (entity, relation), *encoded(model, entity, relation), sides)
@@ -123,8 +115,12 @@ class Trial:
             self.fail(f"{fault}: shape {tuple(actual.shape)} instead of {tuple(expected.shape)}")
         different = ~torch.isclose(actual, expected, rtol=1e-6, atol=1e-8, equal_nan=True)
         if different.any():
-            value, expected_value = actual[different][0].item(), expected[different][0].item()
-            self.fail(f"{fault}: {value:.6g} instead of {expected_value:.6g}")
+            self.fail(f"{fault}: {actual[different][0].item():.6g} instead of {expected[different][0].item():.6g}")
+
+    def check_gradient(self, name: str, scores: Callable[..., Tensor], *rows: Tensor) -> None:
+        """Raise FocuseError unless the gradient of `scores` agrees with finite differences."""
+        if not gradcheck(scores, rows, raise_exception=False):
+            self.fail(f"the gradient of {name} differs from finite differences; is part of it detached, or rounded?")
 
 
 def encoded(model: Model, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
@@ -149,13 +145,11 @@ def _first_dim(model: Model) -> int:
 def _context(model: Model, attributes: int) -> Context:
     random = torch.Generator().manual_seed(5)
     edges = torch.tensor([0, 1, 2, 3, 5, 0]), torch.tensor([0, 1, 1, 2, 0, 1]), torch.tensor([1, 2, 0, 4, 3, 5])
+    context = Context(edges if "edges" in model.requires else None)
+    if "attributes" not in model.requires:
+        return context
     values = torch.randn(ENTITIES, attributes, generator=random, dtype=torch.float64)
-    present = torch.rand(ENTITIES, attributes, generator=random) > 0.3
-    return Context(
-        edges if "edges" in model.requires else None,
-        values if "attributes" in model.requires else None,
-        present if "attributes" in model.requires else None,
-    )
+    return Context(context.edges, values, torch.rand(ENTITIES, attributes, generator=random) > 0.3)
 
 
 def _shapes(trial: Trial) -> None:
@@ -168,13 +162,10 @@ def _shapes(trial: Trial) -> None:
             trial.fail(f"`init_table` returns the {name} table with the shape {shapes}")
     for parameter, value in model.init_parameters(trial.dim, torch.Generator().manual_seed(0)).items():
         if not value.dim() or not value.is_floating_point():
-            trial.fail(
-                f"the parameter {parameter!r} is {value.dtype} {tuple(value.shape)}; give it a float type and an axis"
-            )
+            found = f"{value.dtype} {tuple(value.shape)}"
+            trial.fail(f"the parameter {parameter!r} is {found}; give it a float type and an axis")
     head, relation, tail = trial.triples()
     for side in trial.sides:
-        if len(model.query(head, relation, side)) != BATCH:
-            trial.fail(f"`query` of {BATCH} rows does not return one query per row")
         score = score_triples(model, head, relation, tail, side)
         if score.shape != (BATCH,):
             trial.fail(f"`score` of {BATCH} triples has the shape {tuple(score.shape)}, not ({BATCH},)")
@@ -212,13 +203,13 @@ def _negatives_and_pools(trial: Trial) -> None:
 
 def _score_one_by_one(model: Model, known: Tensor, relation: Tensor, candidates: Tensor, side: Side) -> Tensor:
     """Return the scores of triples that are computed one at a time: [B, d], [B, r], [B, N, d] -> [B, N]."""
-    scores = torch.empty(candidates.shape[:2], dtype=torch.float64)
-    for row in range(len(candidates)):
-        for column in range(candidates.shape[1]):
-            ends = known[row : row + 1], candidates[row, column : column + 1]
-            head, tail = ends if side == "tail" else ends[::-1]
-            scores[row, column] = score_triples(model, head, relation[row : row + 1], tail, side)[0]
-    return scores
+
+    def score(known: Tensor, relation: Tensor, candidate: Tensor) -> Tensor:
+        head, tail = (known, candidate) if side == "tail" else (candidate, known)
+        return score_triples(model, head[None], relation[None], tail[None], side)[0]
+
+    triples = zip(known, relation, candidates, strict=True)
+    return torch.stack([torch.stack([score(k, r, candidate) for candidate in own]) for k, r, own in triples])
 
 
 def _fused(trial: Trial) -> None:
@@ -243,39 +234,18 @@ def _fused(trial: Trial) -> None:
         if query.shape[-1] != candidate.shape[-1]:
             trial.fail(f"{fault}: queries have {query.shape[-1]} numbers, rows of entities {candidate.shape[-1]}")
         if model.fused.query is not None:
-            trial.check_close(query, fused_query(model.fused, known, relation, side), f"{fault}: a query is")
+            expected = FUSED_QUERIES[model.fused.query].query(known, relation, side)
+            trial.check_close(query, expected, f"{fault}: a query is")
         expected = scaled(model, Model.similarity_of(model, query, candidate, side))
         trial.check_close(score_triples(model, *trial.triples(), side), expected, f"{fault}: a score is")
 
 
-def fused_query(form: FusedForm, known: Tensor, relation: Tensor, side: Side) -> Tensor:
-    """Return the query that kernels compute for a fused form: [B, d], [B, d] -> [B, d]."""
-    if form.query == "hadamard":
-        return known * relation
-    if form.query == "translation":
-        return known + relation if side == "tail" else known - relation
-    numbers, rotation = (torch.complex(*part.chunk(2, -1)) for part in (known, relation))
-    product = numbers * (rotation if side == "tail" else rotation.conj())
-    return torch.cat([product.real, product.imag], dim=-1)
-
-
-def _initial_rows(trial: Trial) -> None:
-    """Initial rows do not depend on each other, unless the model requires the whole table."""
-    if "whole table" in trial.model.requires:
-        return
-    width = trial.model.widths(trial.dim)[0]
-    values = torch.randn(POOL, width, generator=torch.Generator().manual_seed(0))
-    whole, first_rows = (trial.model.init_table("entity", part.clone()) for part in (values, values[:2]))
-    advice = 'requires = frozenset({"whole table"})'
-    trial.check_close(whole[:2], first_rows, f"initial rows of entities depend on the other rows ({advice})")
-
-
 def _repeats(trial: Trial) -> None:
     """A repeated step has the same scores."""
-    rows, model = trial.triples(), trial.model
+    model = trial.model
     in_training = model.bind(context=model.context.in_training(11))
     for bound, when in ((model, "evaluated twice"), (in_training, "trained twice with one seed")):
-        first, second = (score_triples(bound.bind(), *rows) for _ in range(2))
+        first, second = (score_triples(bound.bind(), *trial.triples()) for _ in range(2))
         trial.check_close(first, second, f"{when}, a triple has two scores; draw only from self.context.seed")
 
 
@@ -286,50 +256,22 @@ def _gradients(trial: Trial) -> None:
         part.clone().requires_grad_()
         for part in (trial.entity[:2], trial.relation[:2], trial.entity[2:4], trial.entity[3:6].expand(2, 3, -1))
     )
-    methods = {"score": (model.score, tail), "score_negatives": (model.score_negatives, negatives)}
-    methods["score_pool"] = (model.score_pool, tail)
     for side in trial.sides:
-        for name, (method, rows) in methods.items():
-            _check_gradient(
-                trial, f"`{name}` on side {side!r}",
-                lambda k, r, p, s=side, m=method: m(model.query(k, r, s), r, p, s), head, relation, rows,
-            )  # fmt: skip
+        for method, rows in ((model.score, tail), (model.score_negatives, negatives), (model.score_pool, tail)):
 
+            def scores(known: Tensor, relation: Tensor, rows: Tensor, method: Callable[..., Tensor] = method) -> Tensor:
+                return method(model.query(known, relation, side), relation, rows, side)  # noqa: B023 (used at once)
 
-def _check_gradient(trial: Trial, name: str, scores: Callable[..., Tensor], *rows: Tensor) -> None:
-    if not gradcheck(scores, rows, raise_exception=False):
-        trial.fail(f"the gradient of {name} differs from finite differences; is part of it detached, or rounded?")
-
-
-def _zeros(trial: Trial) -> None:
-    """Gradients are finite where all rows are 0."""
-    model, widths = trial.model, trial.model.widths(trial.dim)
-    # The edges of an encoder need all entities, and rows encoded from zeros are not zeros.
-    sizes = (RELATIONS if model.encoder is None else ENTITIES, RELATIONS)
-    entity, relation = (
-        torch.zeros(size, width, dtype=torch.float64, requires_grad=True)
-        for size, width in zip(sizes, widths, strict=True)
-    )
-    rows, relations = encoded(model, entity, relation)
-    rows = rows[:RELATIONS]
-    query = model.query(rows, relations, "tail")
-    total = model.score(query, relations, rows, "tail").sum() + model.score_pool(query, relations, rows, "tail").sum()
-    total = total + model.score_negatives(query, relations, rows[:, None], "tail").sum()
-    for gradient in torch.autograd.grad(total, (entity, relation), allow_unused=True):
-        if gradient is not None and not gradient.isfinite().all():
-            trial.fail("rows of zeros have a gradient that is not finite: a root or a norm of 0, or a division by it")
+            trial.check_gradient(f"`{method.__name__}` on side {side!r}", scores, head, relation, rows)
 
 
 def _parameters(trial: Trial) -> None:
     """Every parameter has a correct gradient and is initialized from the generator."""
     model = trial.model
-    initial = [model.init_parameters(trial.dim, torch.Generator().manual_seed(3)) for _ in range(2)]
+    first, second = (model.init_parameters(trial.dim, torch.Generator().manual_seed(3)) for _ in range(2))
     for name, value in model.parameters.items():
-        trial.check_close(
-            initial[0][name],
-            initial[1][name],
-            f"`init_parameters` returns two initial values of {name!r}; draw only from `random`",
-        )
+        fault = f"`init_parameters` returns two initial values of {name!r}; draw only from `random`"
+        trial.check_close(first[name], second[name], fault)
         if name in model.buffers:
             continue
         leaf = value.clone().requires_grad_()
@@ -351,16 +293,4 @@ def _parameters(trial: Trial) -> None:
 
         if not loss_values(leaf).requires_grad:
             trial.fail(f"the parameter {name!r} influences no score; use self.parameters[{name!r}], or leave it out")
-        _check_gradient(trial, f"scores by the parameter {name!r}", loss_values, leaf)
-
-
-def _confidence(trial: Trial) -> None:
-    """A confidence lies in [0, 1] and increases with the score."""
-    head = trial.model.confidence_head
-    if head is None:
-        return
-    confidences = head.confidence(torch.linspace(-30, 30, 601), trial.model.parameters)
-    if not bool(((confidences >= 0) & (confidences <= 1)).all()):
-        trial.fail("`confidence` is outside [0, 1]")
-    if not bool((confidences.diff() >= 0).all()):
-        trial.fail("`confidence` does not increase with the score")
+        trial.check_gradient(f"scores by the parameter {name!r}", loss_values, leaf)

@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from focuse.models.base import AuxiliaryLoss, Context, Encoder, Model, Requirement, Side, Table, check_lengths
+from focuse.models.base import AuxiliaryLoss, Context, Encoder, FusedForm, Model, Requirement, Side, Table, in_chunks
 from focuse.models.bilinear import ComplEx, DistMult
-from focuse.models.chunking import in_chunks
 from focuse.models.translational import TransE
 
 
@@ -51,36 +50,31 @@ class Gate(Encoder):
         return torch.cat(list(gate * candidate + (1 - gate) * parts), dim=-1), relation
 
 
-class LiteralEDistMult(DistMult):
+class LiteralE(Model):
+    """A mixin for a model whose entities are encoded by `Gate`; each component of a number has gates of its own."""
+
+    fused: ClassVar[FusedForm | None] = None
+    encoder = Gate()
+    requires: ClassVar[frozenset[Requirement]] = frozenset({"attributes"})
+
+    def init_parameters(self, dim: int, random: torch.Generator) -> dict[str, Tensor]:
+        """Return the gate [P, d, d + A], its offset [P, 1, d] and the candidate [P, d, d + A] of P components."""
+        shape = (self.widths(1)[0], dim, dim + attribute_count(self))
+        deviation = (2.0 / sum(shape[1:])) ** 0.5
+        gate, candidate = (torch.randn(shape, generator=random) * deviation for _ in range(2))
+        return {"gate": gate, "gate_offset": torch.zeros(shape[0], 1, dim), "candidate": candidate}
+
+
+class LiteralEDistMult(LiteralE, DistMult):
     """f = ⟨g(h), r, g(t)⟩."""
 
     name = "literale-distmult"
-    fused = None
-    encoder = Gate()
-    requires: ClassVar[frozenset[Requirement]] = frozenset({"attributes"})
-
-    def init_parameters(self, dim: int, random: torch.Generator) -> dict[str, Tensor]:
-        return init_gates(1, dim, attribute_count(self), random)
 
 
-class LiteralEComplEx(ComplEx):
+class LiteralEComplEx(LiteralE, ComplEx):
     """f = Re⟨g(h), r, conj(g(t))⟩."""
 
     name = "literale-complex"
-    fused = None
-    encoder = Gate()
-    requires: ClassVar[frozenset[Requirement]] = frozenset({"attributes"})
-
-    def init_parameters(self, dim: int, random: torch.Generator) -> dict[str, Tensor]:
-        return init_gates(2, dim, attribute_count(self), random)  # real and imaginary parts
-
-
-def init_gates(count: int, dim: int, attributes: int, random: torch.Generator) -> dict[str, Tensor]:
-    """Return the gate [P, d, d + A], its offset [P, 1, d] and the candidate [P, d, d + A] of P = `count` parts."""
-    shape = (count, dim, dim + attributes)
-    deviation = (2.0 / sum(shape[1:])) ** 0.5
-    gate, candidate = (torch.randn(shape, generator=random) * deviation for _ in range(2))
-    return {"gate": gate, "gate_offset": torch.zeros(count, 1, dim), "candidate": candidate}
 
 
 def regress_attributes(model: Model, rows: Tensor) -> Tensor:
@@ -225,13 +219,11 @@ class KBLRN(Model):
     # For negatives and pools, the product is a matrix product, and only the basis functions are computed in chunks.
 
     def score_negatives(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
-        check_lengths(query, relation, rows)
         dim = rows.shape[-1] - 2 * attribute_count(self)
         product = (rows[..., :dim] @ query[:, :dim, None])[..., 0]
         return product + self._basis_scores_in_chunks(query[:, dim:], relation, rows[..., dim:], side)
 
     def score_pool(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
-        check_lengths(query, relation)
         dim = rows.shape[-1] - 2 * attribute_count(self)
         product = query[:, :dim] @ rows[:, :dim].mT
         return product + self._basis_scores_in_chunks(query[:, dim:], relation, rows[:, dim:], side)

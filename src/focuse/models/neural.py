@@ -23,9 +23,8 @@ from focuse.models.base import (
     Similarity,
     Table,
     TripleModel,
-    check_lengths,
+    broadcast_in_chunks,
 )
-from focuse.models.chunking import broadcast_in_chunks
 from focuse.models.translational import TransE
 
 CHUNK_ROWS = 2048  # rows convolved at once
@@ -81,12 +80,6 @@ def check_rectangle(model: Model, dim: int) -> None:
     if dim < 6 or rectangle_height(dim) == 1:
         suggested = next(size for size in range(max(dim, 6), 2 * dim + 7) if rectangle_height(size) > 1)
         raise FocuseError(f"model {model.name!r} needs a dim that makes a rectangle, not {dim}; try {suggested}")
-
-
-def in_row_chunks(function: Callable[[Tensor, Tensor], Tensor], first: Tensor, second: Tensor) -> Tensor:
-    """Return function(first, second), [B, …] each -> [B, q], in chunks of rows, because it needs far more memory."""
-    row_chunks = zip(torch.split(first, CHUNK_ROWS), torch.split(second, CHUNK_ROWS), strict=True)
-    return torch.cat([function(*chunk) for chunk in row_chunks])
 
 
 def attend(
@@ -164,11 +157,11 @@ class ConvE(Model):
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         if side == "head":
             raise NotImplementedError(f"{self.name} can only score tails; use inverse relations")
-        return (
-            self._convolve(known, relation)
-            if self.context.seed is not None
-            else in_row_chunks(self._convolve, known, relation)
-        )
+        if self.context.seed is not None:  # batch normalization needs the whole batch
+            return self._convolve(known, relation)
+        # The convolution needs far more memory than its rows.
+        chunks = zip(torch.split(known, CHUNK_ROWS), torch.split(relation, CHUNK_ROWS), strict=True)
+        return torch.cat([self._convolve(*chunk) for chunk in chunks])
 
     def _convolve(self, known: Tensor, relation: Tensor) -> Tensor:
         seed, parameters = self.context.seed, self.parameters
@@ -211,11 +204,9 @@ class ConvKB(TripleModel):
     # `triple` limits its memory itself, and chunks around it would compute everything once more.
 
     def score_negatives(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
-        check_lengths(query, relation, rows)
         return self.similarity_of(query[:, None], rows, side)
 
     def score_pool(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
-        check_lengths(query, relation)
         return self.similarity_of(query[:, None], rows[None], side)
 
     def _all_filters(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:

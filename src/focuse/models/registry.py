@@ -8,8 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -18,45 +17,26 @@ from typing import cast, get_args
 
 from focuse.data.readers import INTEGRATIONS, import_function
 from focuse.errors import FocuseError, nearest
-from focuse.models import bilinear, literals, neural, translational, uncertain
 from focuse.models.base import Model, Similarity
+from focuse.models.bilinear import CP, ComplEx, DistMult, HolE, QuatE, Rescal, SimplE, TuckER
+from focuse.models.literals import KBLRN, LiteralEComplEx, LiteralEDistMult, TransEA
+from focuse.models.neural import KBGAT, ConvE, ConvKB
+from focuse.models.translational import GTransE, PairRE, RotatE, TransE, TransEL2
+from focuse.models.uncertain import Beurre, PassleafComplEx, PassleafRotatE, Suke, UkgeLogi, UkgeRect
 from focuse.option_strings import choose
 
 PLUG_IN_GROUP = "focuse.models"
 TRUST_VARIABLE = "FOCUSE_TRUST"  # an environment variable with the modules that files may refer to, comma-separated
 
-# One line per built-in model.
 _BUILT_IN: tuple[type[Model], ...] = (
-    translational.TransE,
-    translational.TransEL2,
-    translational.GTransE,
-    translational.RotatE,
-    translational.PairRE,
-    bilinear.DistMult,
-    bilinear.ComplEx,
-    bilinear.QuatE,
-    bilinear.HolE,
-    bilinear.SimplE,
-    bilinear.CP,
-    bilinear.Rescal,
-    bilinear.TuckER,
-    neural.ConvE,
-    neural.ConvKB,
-    neural.KBGAT,
-    literals.LiteralEDistMult,
-    literals.LiteralEComplEx,
-    literals.TransEA,
-    literals.KBLRN,
-    uncertain.UkgeRect,
-    uncertain.UkgeLogi,
-    uncertain.PassleafComplEx,
-    uncertain.PassleafRotatE,
-    uncertain.Suke,
-    uncertain.Beurre,
-)
+    TransE, TransEL2, GTransE, RotatE, PairRE,
+    DistMult, ComplEx, QuatE, HolE, SimplE, CP, Rescal, TuckER,
+    ConvE, ConvKB, KBGAT,
+    LiteralEDistMult, LiteralEComplEx, TransEA, KBLRN,
+    UkgeRect, UkgeLogi, PassleafComplEx, PassleafRotatE, Suke, Beurre,
+)  # fmt: skip
 MODELS: dict[str, type[Model]] = {model.name: model for model in _BUILT_IN}
 _REGISTERED: dict[str, type[Model]] = {}  # classes that cannot be imported by name, by the name in their runs
-_PLUG_INS: dict[str, type[Model]] = {}  # classes of plug-ins that were loaded
 
 
 def model_family(name: str) -> str:
@@ -83,25 +63,23 @@ def model_class(name: str) -> type[Model]:
     family = model_family(name)
     if family:
         return cast(type[Model], import_function(family)(name))
-    return find_model(name)
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    return check_model_class(import_object(name), f"model {name!r}") if ":" in name else _load_plug_in(name)
 
 
 def model_name(model: object) -> str:
     """Return the name of a model, which is given as a name or a class, in settings and runs.
 
-    >>> model_name("transe"), model_name(bilinear.ComplEx), model_name("RotatE")
+    >>> model_name("transe"), model_name(ComplEx), model_name("RotatE")
     ('transe', 'complex', 'rotate')
     """
     if isinstance(model, str) and model.lower() in MODELS:
         return model.lower()
-    if isinstance(model, type) and issubclass(model, Model) and _in_family(model):
-        return model.name
+    name = getattr(model, "name", None) if isinstance(model, type) and issubclass(model, Model) else None
+    if isinstance(name, str) and model_family(name):
+        return name
     return model if isinstance(model, str) else register_model(model)
-
-
-def _in_family(model: type[Model]) -> bool:
-    name = getattr(model, "name", None)
-    return isinstance(name, str) and bool(model_family(name))
 
 
 def make_model(name: str) -> Model:
@@ -111,17 +89,6 @@ def make_model(name: str) -> Model:
     (200, 200)
     """
     return model_class(name)()
-
-
-def find_model(name: str) -> type[Model]:
-    """Return the class of a model that is not built in: 'package.module:Class', or the name of a plug-in's model."""
-    if name in _REGISTERED:
-        return _REGISTERED[name]
-    if ":" in name:
-        return check_model_class(import_object(name), f"model {name!r}")
-    if name not in _PLUG_INS:
-        _PLUG_INS[name] = _load_plug_in(name)
-    return _PLUG_INS[name]
 
 
 def register_model(model: object) -> str:
@@ -209,27 +176,22 @@ def check_model_class(model: object, where: str) -> type[Model]:
     return model
 
 
-def plug_ins() -> dict[str, list[EntryPoint]]:
+def plug_ins() -> dict[str, EntryPoint]:
     """Return the entry points of models in installed packages, by name, without loading them."""
-    points: dict[str, list[EntryPoint]] = {}
-    for point in entry_points(group=PLUG_IN_GROUP):
-        points.setdefault(point.name, []).append(point)
-    return points
+    return {point.name: point for point in entry_points(group=PLUG_IN_GROUP)}
 
 
+@cache
 def _load_plug_in(name: str) -> type[Model]:
     """Load the class of a plug-in's model."""
     available = plug_ins()
-    points = available[choose("model", name, [*MODELS, *sorted(set(available) - set(MODELS))])]
-    classes = sorted({point.value for point in points})
-    if len(classes) > 1:
-        raise FocuseError(f"model {name!r}: several plug-ins offer it; choose one of {' or '.join(classes)}")
-    package = points[0].dist.name if points[0].dist is not None else classes[0]
+    point = available[choose("model", name, [*MODELS, *sorted(set(available) - set(MODELS))])]
+    package = point.dist.name if point.dist is not None else point.value
     try:
-        loaded = points[0].load()
+        loaded = point.load()
     except (Exception, SystemExit) as error:
         raise FocuseError(
-            f"model {name!r}: the plug-in {package} ({classes[0]}) does not load: {_message(error)}; "
+            f"model {name!r}: the plug-in {package} ({point.value}) does not load: {_message(error)}; "
             "fix or uninstall it"
         ) from None
     return check_model_class(loaded, f"model {name!r} of the plug-in {package}")
@@ -278,32 +240,16 @@ def _import_module(module: str, where: str) -> ModuleType:
     """Import a module, also from the working folder; raise an error that begins with `where` if that fails."""
     if not all(part.isidentifier() for part in module.split(".")):
         raise FocuseError(f"{where}: write it like package.module:Class")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # installed commands do not search the working folder
     try:
-        with _working_folder_on_path() as folder:
-            imported = import_module(module)
-        if Path(getattr(imported, "__file__", None) or os.devnull).parent == folder and str(folder) not in sys.path:
-            sys.path.append(str(folder))  # for modules in the same folder that it imports later
-        return imported
+        return import_module(module)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             raise FocuseError(
                 f"{where}: there is no module {error.name!r}; install its package or go to its folder"
             ) from None
         raise FocuseError(f"{where}: importing {module} fails: {_message(error)}") from None
-
-
-@contextmanager
-def _working_folder_on_path() -> Iterator[Path]:
-    """Append the working folder to the module path within a block, because installed commands do not search it."""
-    folder = os.getcwd()
-    sys.path.append(folder)
-    try:
-        yield Path(folder)
-    finally:
-        for index in reversed(range(len(sys.path))):
-            if sys.path[index] == folder:
-                del sys.path[index]
-                break
 
 
 def _classes_in(container: object, base: type) -> list[str]:

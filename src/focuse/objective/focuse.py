@@ -127,13 +127,6 @@ class SoftLabels:
 
     exponent: float = 1.0
 
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.exponent <= 100.0:
-            raise FocuseError(
-                f"label exponent {self.exponent:g} is out of range; give 0 (weights are ignored) to 100, "
-                "with 1, weights are used as probabilities"
-            )
-
     def __call__(self, weight: Tensor) -> Tensor:
         """Return the labels of weights [n] in [0, 1]; a negative weight marks a false triple and stays as it is.
 

@@ -7,11 +7,10 @@ that large scores neither overflow nor lose digits. h⁺ and h⁻ are the scores
 scores if there is no layer.
 
 Training minimizes an *objective*, which also depends on weights and β: `FocusedLoss` (FocusE, then one of LOSSES),
-`SoftLabelLoss`, `SquaredError` or `TwoHeadedSquaredError`. A `FusedObjective` describes an objective to the C++ and
-Triton kernels.
+`SoftLabelLoss` or `SquaredError`. A `FusedObjective` describes an objective to the C++ and Triton kernels.
 
 A regularizer adds strength · Σ|x|ᵖ over embeddings to the loss of every batch. For n3, |x| is the modulus of a complex
-number (Lacroix et al., 2018). The scope of the sum is one of SCOPES:
+number (Lacroix et al., 2018). The scope of the sum is one of:
 
     tables   the whole tables, as in the paper
     touched  each row that the batch uses, negatives included, once; equal to `tables` if a batch uses every row, and
@@ -26,7 +25,6 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -38,7 +36,6 @@ from focuse.objective.focuse import FocusELayer, parse_nonlinearity
 from focuse.option_strings import choose, parse_option_string
 
 Mask = Tensor | None
-Loss = Callable[[Tensor, Tensor, Mask], Tensor]
 
 
 def multiclass_nll(positive: Tensor, negative: Tensor, mask: Mask) -> Tensor:
@@ -100,43 +97,38 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
 LOSSES_WITH_WEIGHTS: dict[str, Callable[..., Tensor]] = {"confidence-margin": confidence_margin}
 
 
-def make_loss(text: str) -> Loss:
+def make_loss(text: str) -> NamedLoss:
     """Return the loss that is written as 'name' or 'name:parameter=value,…', for example 'margin:margin=2'."""
     name, positional, named = parse_option_string(text, "loss")
     losses = LOSSES | LOSSES_WITH_WEIGHTS
-    loss = losses[choose("loss", name, losses)]
-    options = list(inspect.signature(loss).parameters)[4 if name in LOSSES_WITH_WEIGHTS else 3 :]
+    parameters = inspect.signature(losses[choose("loss", name, losses)]).parameters.values()
+    options = {option.name: option.default for option in parameters if option.default is not option.empty}
     if len(positional) > len(options) or not set(named) <= set(options):
         expected = f"it takes {', '.join(options)}" if options else "it takes no numbers"
         raise FocuseError(f"loss {text!r}: {expected}")
-    if named.get("temperature", 0.0) < 0 or (positional[1:2] and positional[1] < 0):
+    options |= dict(zip(options, positional, strict=False)) | named
+    if options.get("temperature", 0.0) < 0:
         raise FocuseError(f"loss {text!r}: give a temperature of at least 0")
-    if name in LOSSES_WITH_WEIGHTS and min([*named.values(), *positional], default=0.0) < 0:
+    if name in LOSSES_WITH_WEIGHTS and min(options.values()) < 0:
         raise FocuseError(f"loss {text!r}: give numbers of at least 0")
-    defaults = {option: inspect.signature(loss).parameters[option].default for option in options}
-    return NamedLoss(name, defaults | dict(zip(options, positional, strict=False)) | named)
+    return NamedLoss(name, options)
 
 
-def takes_weights(loss: object) -> bool:
-    """Return whether a loss, given as text, uses the weights itself.
+def takes_weights(loss: str) -> bool:
+    """Return whether a loss uses the weights itself.
 
     >>> takes_weights("confidence-margin:margin=2"), takes_weights("margin:2")
     (True, False)
     """
-    return isinstance(loss, str) and loss.partition(":")[0].strip() in LOSSES_WITH_WEIGHTS
+    return loss.partition(":")[0].strip() in LOSSES_WITH_WEIGHTS
 
 
 @dataclass(frozen=True)
 class NamedLoss:
-    """One of LOSSES or LOSSES_WITH_WEIGHTS, with its parameters."""
+    """One of LOSSES or LOSSES_WITH_WEIGHTS, with its parameters; the latter also take the weights of the positives."""
 
     name: str
     parameters: dict[str, float]
-
-    @property
-    def takes_weights(self) -> bool:
-        """Whether the loss depends on the weights of the positives."""
-        return self.name in LOSSES_WITH_WEIGHTS
 
     def __call__(self, positive: Tensor, negative: Tensor, mask: Mask, *weight: Tensor) -> Tensor:
         return (LOSSES | LOSSES_WITH_WEIGHTS)[self.name](positive, negative, mask, *weight, **self.parameters)
@@ -146,13 +138,13 @@ class NamedLoss:
 class FocusedLoss:
     """An objective that applies the FocusE layer, if there is one, and then a loss."""
 
-    loss: Loss
+    loss: NamedLoss
     layer: FocusELayer | None = None
 
     @property
     def fused(self) -> FusedObjective | None:
-        """The objective as data for kernels; None if the loss is not one of LOSSES or takes weights."""
-        if not isinstance(self.loss, NamedLoss) or self.loss.takes_weights:
+        """The objective as data for kernels; None if the loss takes weights."""
+        if takes_weights(self.loss.name):
             return None
         name, shift = parse_nonlinearity(self.layer.nonlinearity) if self.layer else ("linear", 0.0)
         return FusedObjective(self.loss.name, name, shift, self.layer is not None, **self.loss.parameters)
@@ -161,7 +153,7 @@ class FocusedLoss:
         _check_shapes(positive, negative, mask)
         if self.layer is not None:
             positive, negative = self.layer(positive, negative, weight, beta)
-        if isinstance(self.loss, NamedLoss) and self.loss.takes_weights:
+        if takes_weights(self.loss.name):
             return self.loss(positive, negative, mask, weight)
         return self.loss(positive, negative, mask)
 
@@ -203,66 +195,54 @@ class SoftLabelLoss:
 
 @dataclass(frozen=True)
 class SquaredError:
-    """UKGE's objective: the squared error of a confidence φ(f), whose target is the weight, or 0 for negatives.
+    """The squared error of a confidence φ(f), whose target is the weight, or 0 for negatives.
 
-    The loss of a triple is (φ(f⁺) − w)² + mean φ(f⁻)². A triple that rules infer with confidence s adds
-    `rule_weight` · max(0, s − φ(f))², which is 0 if its confidence is at least s. `activation` is the name of φ for
+    UKGE's loss of a triple is (φ(f⁺) − w)² + mean φ(f⁻)². With a `plausibility` s, whose target is 1 for a triple and 0
+    for a negative, SUKE's loss adds (s(f⁺) − 1)² + mean s(f⁻)². A triple that rules infer with confidence c adds
+    `rule_weight` · max(0, c − φ(f))², which is 0 if its confidence is at least c. `activation` is the name of φ for
     kernels. β is not used.
     """
 
     phi: Callable[[Tensor], Tensor]
     rule_weight: float = 0.2
     activation: str = "other"
+    plausibility: Callable[[Tensor], Tensor] | None = None
 
     @property
-    def fused(self) -> FusedObjective:
-        """The objective as data for kernels."""
+    def fused(self) -> FusedObjective | None:
+        """The objective as data for kernels, which cannot compute a plausibility."""
+        if self.plausibility is not None:
+            return None
         return FusedObjective("squared-error", self.activation, rule_weight=self.rule_weight)
 
     def for_model(self, model: Model) -> SquaredError:
-        """Return the objective with the φ of `model`, which may depend on trained parameters."""
+        """Return the objective with the φ and s of `model`, which may depend on trained parameters."""
         head = model.confidence_head
-        return self if head is None else replace(self, phi=partial(head.unclipped, parameters=model.parameters))
+        if head is None:
+            return self
+        phi, plausibility = (
+            partial(function, parameters=model.parameters) for function in (head.unclipped, head.plausibility)
+        )
+        return replace(self, phi=phi, plausibility=None if self.plausibility is None else plausibility)
 
     def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Mask, beta: float | Tensor) -> Tensor:
         _check_shapes(positive, negative, mask)
-        count = negative.shape[1] if mask is None else mask.sum(1).clamp(min=1)
-        error = _masked_sum(self.phi(negative).square(), mask) / count
-        return (self.phi(positive) - weight).square() + error
+        error = _squared_error(self.phi, positive, negative, weight, mask)
+        if self.plausibility is None:
+            return error
+        return error + _squared_error(self.plausibility, positive, negative, 1.0, mask)
 
     def rule_loss(self, score: Tensor, confidence: Tensor) -> Tensor:
         """Return the loss of triples that rules infer: scores [S], inferred confidences [S] -> []."""
         return self.rule_weight * F.relu(confidence - self.phi(score)).square().mean()
 
 
-@dataclass(frozen=True)
-class TwoHeadedSquaredError:
-    """SUKE's objective: the squared error of the confidence φ plus the squared error of the plausibility s.
-
-    The loss of a triple is (φ(f⁺) − w)² + mean φ(f⁻)² + (s(f⁺) − 1)² + mean s(f⁻)². The target of the plausibility is 1
-    for a triple and 0 for a negative.
-    """
-
-    phi: Callable[[Tensor], Tensor]
-    plausibility: Callable[[Tensor], Tensor]
-    rule_weight: float = 0.2
-
-    def for_model(self, model: Model) -> TwoHeadedSquaredError:
-        """Return the objective with the φ and s of `model`."""
-        head = model.confidence_head
-        if head is None:
-            return self
-        functions = (head.unclipped, head.plausibility)
-        phi, plausibility = (partial(function, parameters=model.parameters) for function in functions)
-        return replace(self, phi=phi, plausibility=plausibility)
-
-    def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Mask, beta: float | Tensor) -> Tensor:
-        plausible = SquaredError(self.plausibility)(positive, negative, torch.ones_like(weight), mask, beta)
-        return SquaredError(self.phi)(positive, negative, weight, mask, beta) + plausible
-
-    def rule_loss(self, score: Tensor, confidence: Tensor) -> Tensor:
-        """Return the loss of triples that rules infer: scores [S], inferred confidences [S] -> []."""
-        return SquaredError(self.phi, self.rule_weight).rule_loss(score, confidence)
+def _squared_error(
+    phi: Callable[[Tensor], Tensor], positive: Tensor, negative: Tensor, target: Tensor | float, mask: Mask
+) -> Tensor:
+    """Return (φ(f⁺) − target)² + mean φ(f⁻)²: [B], [B, N] -> [B]."""
+    count = negative.shape[1] if mask is None else mask.sum(1).clamp(min=1)
+    return (phi(positive) - target).square() + _masked_sum(phi(negative).square(), mask) / count
 
 
 def _check_shapes(positive: Tensor, negative: Tensor, mask: Mask) -> None:
@@ -299,23 +279,7 @@ class FusedObjective:
 ObjectiveFunction = Callable[[Tensor, Tensor, Tensor, Tensor | None, float | Tensor], Tensor]
 
 
-@runtime_checkable
-class ModelObjective(Protocol):
-    """An objective that depends on the model's confidence head; each step binds it to the current parameters."""
-
-    def for_model(self, model: Model) -> ModelObjective:
-        """Return the objective with the confidence head of `model` and its current parameters."""
-
-    def rule_loss(self, score: Tensor, confidence: Tensor) -> Tensor:
-        """Return the loss of triples that rules infer: scores [S], inferred confidences [S] -> []."""
-
-    def __call__(
-        self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Tensor | None, beta: float | Tensor
-    ) -> Tensor: ...
-
-
 POWERS = {"l1": 1, "l2": 2, "l3": 3, "n3": 3}
-SCOPES = ("tables", "touched", "rows")
 
 
 @dataclass(frozen=True)
@@ -345,7 +309,6 @@ def make_regularizer(text: str, scope: str = "tables") -> Regularizer | None:
     """Return the regularizer that is written as 'l3:1e-3' or 'n3:1e-3', or None for 'none'."""
     name, positional, named = parse_option_string(text, "regularizer")
     choose("regularizer", name, ["none", *POWERS])
-    choose("scope of the regularizer", scope, SCOPES)
     if name == "none":
         return None
     if len(positional) != 1 or named or positional[0] < 0:

@@ -33,10 +33,8 @@ from torch import Tensor
 
 from focuse.data.graph import Graph
 from focuse.data.triple_index import TripleIndex
-from focuse.errors import FocuseError
 from focuse.models.base import Side
 from focuse.objective.randomness import StreamKey, as_seed, draw_integers, run_kernel
-from focuse.option_strings import choose
 
 
 @dataclass(frozen=True)
@@ -93,6 +91,12 @@ class Negatives:
     target: Tensor | None = None
     known: tuple[Tensor, Tensor] | None = None
 
+    def per_triple(self) -> tuple[Tensor, Tensor]:
+        """Return `entities` and `replaces_tail` of negatives with side 'both'."""
+        if self.entities is None or self.replaces_tail is None:
+            raise ValueError("negatives with side 'both' need entities and replaces_tail")
+        return self.entities, self.replaces_tail
+
     def valid_mask(self, num_entities: int) -> Tensor | None:
         """Return a mask of the negatives that count, bool [B, N], [B, P] or [B, E], or None if all of them count."""
         if self.target is None:
@@ -112,9 +116,6 @@ class AuxiliaryTriples:
     loss: Callable[[Tensor, Tensor], Tensor]
 
 
-SAMPLINGS = ("per-triple", "shared", "all")
-
-
 @dataclass(frozen=True)
 class NegativeSampler:
     """A sampler of the negatives of a batch.
@@ -122,7 +123,7 @@ class NegativeSampler:
     Parameters
     ----------
     sampling
-        One of SAMPLINGS.
+        'per-triple', 'shared' or 'all'.
     count
         The number of negatives per positive, or of entities in the shared pool.
     entities
@@ -139,23 +140,11 @@ class NegativeSampler:
     known: TripleIndex | None = None
     distribution: NegativeDistribution | None = None
 
-    def __post_init__(self) -> None:
-        choose("negative_sampling", self.sampling, SAMPLINGS)
-        if self.count < 1:
-            raise FocuseError(f"negatives {self.count}: give at least 1")
-        if self.distribution is not None:
-            check_negative_distribution(
-                self.sampling, self.distribution.entity_distribution, self.distribution.side_distribution
-            )
-
     def __call__(self, batch: Batch, key: StreamKey) -> list[Negatives]:
         """Return the negatives of `batch`, which are a pure function of the stream key."""
-        sample: Callable[[Batch, StreamKey], list[Negatives]] = {
-            "per-triple": self._per_triple,
-            "shared": self._shared,
-            "all": self._all,
-        }[self.sampling]
-        return sample(batch, key)
+        if self.sampling == "per-triple":
+            return self._per_triple(batch, key)
+        return self._shared(batch, key) if self.sampling == "shared" else self._all(batch)
 
     def _per_triple(self, batch: Batch, key: StreamKey) -> list[Negatives]:
         """Draw a side and an entity for each negative: [B, N]."""
@@ -188,7 +177,7 @@ class NegativeSampler:
             result.append(Negatives(side, pool, None, mask, target))
         return result
 
-    def _all(self, batch: Batch, key: StreamKey) -> list[Negatives]:
+    def _all(self, batch: Batch) -> list[Negatives]:
         """Return every entity but the positive's own as negatives of both sides: [B, E]."""
         result = []
         for side, given, target in _sides(batch):
@@ -221,32 +210,6 @@ def _sides(batch: Batch) -> list[tuple[Side, Tensor, Tensor]]:
 ENTITY_DISTRIBUTIONS, SIDE_DISTRIBUTIONS = ("uniform", "type", "degree"), ("uniform", "bernoulli")
 DEGREE_POWER = 0.75
 RANDOM_BITS = 31
-
-
-def check_negative_distribution(sampling: str, entity_distribution: str, side_distribution: str) -> None:
-    """Raise an error if this way of sampling cannot use these distributions.
-
-    >>> check_negative_distribution("all", "degree", "uniform")
-    Traceback (most recent call last):
-    focuse.errors.FocuseError: negative_distribution 'degree' requires negative_sampling 'per-triple' or 'shared', not \
-'all'
-    """
-    choose("negative_distribution", entity_distribution, ENTITY_DISTRIBUTIONS)
-    choose("corrupt_side", side_distribution, SIDE_DISTRIBUTIONS)
-    if sampling == "all" and entity_distribution != "uniform":
-        others = "'per-triple'" if entity_distribution == "type" else "'per-triple' or 'shared'"
-        raise FocuseError(
-            f"negative_distribution {entity_distribution!r} requires negative_sampling {others}, not 'all'"
-        )
-    if sampling == "shared" and entity_distribution == "type":
-        raise FocuseError(
-            "negative_distribution 'type' requires negative_sampling 'per-triple', as shared negatives serve all "
-            "relations; or use negative_distribution 'degree'"
-        )
-    if sampling != "per-triple" and side_distribution != "uniform":
-        raise FocuseError(
-            f"corrupt_side {side_distribution!r} requires negative_sampling 'per-triple', not {sampling!r}"
-        )
 
 
 def scale_bits(bits: Tensor, bound: Tensor | int) -> Tensor:

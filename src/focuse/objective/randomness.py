@@ -8,7 +8,7 @@ an epoch with many rows is computed batch by batch and is never held in memory a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -175,9 +175,6 @@ class ComputedBatches(Sequence[Tensor]):
             self.first_in_block, self.block = first, torch.from_numpy(self.permutation(positions))
         start = (index - first) * self.size
         return self.block[start : start + self.size]
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return (self[number] for number in range(len(self)))
 
 
 @dataclass(frozen=True)

@@ -269,8 +269,7 @@ class ColdStartPlacement(Placement):
         optimizer = NewRowsOptimizer(tables, known, steps, config.reciprocal)
         # In evaluation mode, nothing is dropped out; shared parameters are copied, so that they do not change.
         model = problem.model.bind(context=replace(problem.model.context, evaluation=True))
-        rows = tables["entity"], tables["relation"]
-        super().__init__(problem, AutogradEngine(model, *rows, optimizer, parameters, config.reciprocal))
+        super().__init__(problem, AutogradEngine(model, tables | parameters, optimizer, config.reciprocal))
 
     def _anchor_count(self, problem: TrainingProblem) -> int:
         """Return the number of anchors per epoch with which new entities are drawn about as often as in a whole run."""

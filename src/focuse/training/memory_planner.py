@@ -6,7 +6,7 @@ import math
 
 from focuse.config import Config
 from focuse.data.splits import Splits
-from focuse.engines.partitioned.stages import check_partitions
+from focuse.engines.partitioned import check_partitions
 from focuse.errors import FocuseError
 from focuse.models.registry import model_class
 from focuse.option_strings import parse_partitions

@@ -24,9 +24,16 @@ from focuse.data.triple_index import TripleIndex
 from focuse.data.weights import Normalizer
 from focuse.engines.factory import make_engine
 from focuse.engines.optimizers import make_optimizer
-from focuse.engines.partitioned.buffer import PartitionBuffer
-from focuse.engines.partitioned.edge_buckets import EdgeBuckets, PackedEdges, PartitionAssignment, write_edge_buckets
-from focuse.engines.partitioned.stages import PartitionedNegativeSampler, Stage, epoch_stages
+from focuse.engines.partitioned import (
+    EdgeBuckets,
+    PackedEdges,
+    PartitionAssignment,
+    PartitionBuffer,
+    PartitionedNegativeSampler,
+    Stage,
+    epoch_stages,
+    write_edge_buckets,
+)
 from focuse.engines.scorer import TableScorer
 from focuse.errors import counted
 from focuse.models.base import Model

@@ -36,7 +36,6 @@ from focuse.objective.losses import (
     Regularizer,
     SoftLabelLoss,
     SquaredError,
-    TwoHeadedSquaredError,
     make_loss,
     make_regularizer,
 )
@@ -158,7 +157,7 @@ def make_labels(settings: Config, splits: Splits) -> SoftLabels | None:
 
 def make_objective(
     settings: Config, focuse_layer: FocusELayer | None, correction: float | None = None
-) -> FocusedLoss | SoftLabelLoss | SquaredError | TwoHeadedSquaredError:
+) -> FocusedLoss | SoftLabelLoss | SquaredError:
     """Return the objective: a loss with the FocusE layer, the squared error of a confidence model, or soft labels.
 
     Soft labels are used if their sampling `correction` is given.
@@ -171,11 +170,11 @@ def make_objective(
     head = model.confidence_head
     if head is None:
         raise FocuseError(f"loss {SQUARED_ERROR!r} needs a model with a confidence head, not {settings.model!r}")
-    unclipped = partial(head.unclipped, parameters=model.parameters)
-    if head.has_plausibility:
-        plausibility = partial(head.plausibility, parameters=model.parameters)
-        return TwoHeadedSquaredError(unclipped, plausibility, settings.rule_loss_weight)
-    return SquaredError(unclipped, settings.rule_loss_weight, head.activation)
+    unclipped, plausibility = (
+        partial(function, parameters=model.parameters) for function in (head.unclipped, head.plausibility)
+    )
+    plausible = plausibility if head.has_plausibility else None
+    return SquaredError(unclipped, settings.rule_loss_weight, head.activation, plausible)
 
 
 def log_sampling_correction(settings: Config, label: SoftLabels, sampler: NegativeSampler, facts: Batch) -> float:
@@ -335,7 +334,7 @@ class TrainingProblem:
     labels: SoftLabels | None
     focuse_layer: FocusELayer | None
     negative_sampler: NegativeSampler
-    objective: FocusedLoss | SoftLabelLoss | SquaredError | TwoHeadedSquaredError
+    objective: FocusedLoss | SoftLabelLoss | SquaredError
     regularizer: Regularizer | None
 
     @classmethod
@@ -407,7 +406,7 @@ class TrainingProblem:
         inferred, objective = self._inferred, self.objective
         if inferred is None or isinstance(seed, tuple):
             return None
-        if not isinstance(objective, SquaredError | TwoHeadedSquaredError):
+        if not isinstance(objective, SquaredError):
             return None
         key, count = seed ^ RandomStream.INFERRED_TRIPLES, self.config.rule_batch_size
         rows = draw_integers(key, (count,), len(inferred), inferred.head.device)

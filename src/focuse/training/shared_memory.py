@@ -26,7 +26,7 @@ from focuse.data.out_of_core import scratch_folder
 from focuse.data.splits import Splits
 from focuse.data.triple_index import TripleIndex
 from focuse.data.weights import Normalizer
-from focuse.engines.partitioned.edge_buckets import COLUMNS, PackedEdges
+from focuse.engines.partitioned import COLUMNS, PackedEdges
 from focuse.engines.process_group import PEER_LOST, current_group, is_peer_lost
 from focuse.errors import FocuseError
 from focuse.objective.focuse import SoftLabels

@@ -7,10 +7,11 @@ from importlib.util import find_spec
 
 import pytest
 import torch
+from scoring import make_scorer
 
 from focuse.data.triple_index import TripleIndex
 from focuse.engines import scorer as engines_ranking
-from focuse.engines.scorer import Targets, make_scorer, torch_count_competitors
+from focuse.engines.scorer import Targets, torch_count_competitors
 from focuse.evaluation.ranking import Ranking, rank
 from focuse.models.registry import make_model
 

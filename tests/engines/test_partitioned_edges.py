@@ -7,9 +7,8 @@ import pytest
 
 from focuse.data.graph import from_columns
 from focuse.data.weights import fit_normalizer
-from focuse.engines.partitioned import edge_buckets
-from focuse.engines.partitioned.edge_buckets import EdgeBuckets, PartitionAssignment, write_edge_buckets
-from focuse.engines.partitioned.stages import Stage, epoch_stages
+from focuse.engines import partitioned
+from focuse.engines.partitioned import EdgeBuckets, PartitionAssignment, Stage, epoch_stages, write_edge_buckets
 
 
 def test_every_entity_has_its_own_row_and_graph_neighbors_are_spread() -> None:
@@ -27,7 +26,7 @@ def test_every_entity_has_its_own_row_and_graph_neighbors_are_spread() -> None:
 def test_every_edge_is_read_once_with_its_ids_and_weight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
-    monkeypatch.setattr(edge_buckets, "CHUNK", 70)
+    monkeypatch.setattr(partitioned, "CHUNK", 70)
     random = np.random.default_rng(0)
     names = [[f"e{id}" for id in random.integers(0, 50, 500)] for _ in range(2)]
     graph = from_columns(names[0], [f"r{id}" for id in random.integers(0, 3, 500)], names[1], random.random(500))
@@ -36,7 +35,6 @@ def test_every_edge_is_read_once_with_its_ids_and_weight(
     file, rows = EdgeBuckets.open(tmp_path / "edges"), int(assignment.sizes.max())
     assert np.array_equal(file.assignment.row, assignment.row)
     found, stages = [], list(epoch_stages(partitions, min(2, partitions), 0, 0, rounds=2))
-    assert file.required_bytes(stages) == max(file.read(stage, rows).nbytes for stage in stages)
     for stage in stages:
         some = file.read(stage, rows)
         assert len(some) == file.count(stage)
@@ -54,7 +52,7 @@ def test_every_edge_is_read_once_with_its_ids_and_weight(
 
 
 def test_a_stage_has_edges_from_all_over_a_sorted_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edge_buckets, "CHUNK", 1000)  # less is mixed at a time
+    monkeypatch.setattr(partitioned, "CHUNK", 1000)  # less is mixed at a time
     random, count = np.random.default_rng(0), 20_000
     names = [[f"e{id}" for id in random.integers(0, 50, count)] for _ in range(2)]
     graph = from_columns(names[0], [f"r{at * 20 // count:02}" for at in range(count)], names[1], random.random(count))

@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from focuse.models import chunking as pieces
-from focuse.models.base import Side
-from focuse.models.chunking import broadcast_in_chunks
+from focuse.models import base as pieces
+from focuse.models.base import Side, broadcast_in_chunks
 from focuse.models.registry import make_model
 from focuse.models.translational import PairRE, RotatE
 

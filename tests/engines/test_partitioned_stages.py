@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from focuse.engines.partitioned.stages import PartitionedNegativeSampler, Stage, epoch_stages
+from focuse.engines.partitioned import PartitionedNegativeSampler, Stage, check_partitions, epoch_stages
 from focuse.errors import FocuseError
 from focuse.objective.negatives import Batch
 from focuse.objective.randomness import draw_integers
@@ -76,7 +76,7 @@ def test_stages_are_a_pure_function_and_differ_by_epoch() -> None:
 @pytest.mark.parametrize(("partitions", "slots"), [(0, 0), (4, 1), (4, 5), (5000, 3)])
 def test_impossible_numbers_of_partitions_are_errors(partitions: int, slots: int) -> None:
     with pytest.raises(FocuseError, match="partitions"):
-        list(epoch_stages(partitions, slots, 0, 0))
+        check_partitions(partitions, slots)
 
 
 # ---- negatives -------------------------------------------------------------------------------------------------------

@@ -1,1 +1,0 @@
-"""Training with an entity table that is partitioned on disk."""
