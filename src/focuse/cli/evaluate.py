@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from focuse.cli.options import Json, Layout, Sql
+from focuse.cli.options import Json, Layout
 from focuse.cli.output import emit, opened
 from focuse.errors import FocuseError
 
@@ -54,7 +54,6 @@ def command(
     header: Annotated[
         bool | None, typer.Option("--header/--no-header", help="Whether line 1 of them is a header.")
     ] = None,
-    sql: Sql = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: Annotated[bool, Json] = False,
 ) -> None:
@@ -74,7 +73,7 @@ def command(
         about_weights=(ndcg_queries, strong_above, coverage) != (None, None, None),
         negatives=negatives_file is not None,
     )
-    layout = Layout(columns, delimiter, header, weight_columns, sql)
+    layout = Layout(columns, delimiter, header, weight_columns)
     graph = None if test is None else layout.read(test)
     loaded = opened(run, device)
     negatives, queries = (None if path is None else layout.read(path) for path in (negatives_file, ndcg_queries))

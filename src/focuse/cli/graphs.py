@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focuse.cli.options import GraphFile, Json, Layout, completed, option, shown, with_options
+from focuse.cli.options import GraphFile, Json, Layout, completed, option, with_options
 from focuse.cli.output import MARKUP, Command, Group, emit
 from focuse.errors import FocuseError, counted, printable
 
@@ -181,7 +181,7 @@ def bars(counts: list[int]) -> str:
 
 @with_options()
 def convert(
-    source: Annotated[str, typer.Argument(help="Graph as TSV, CSV, Parquet, RDF, GraphML, or database (with --sql).")],
+    source: Annotated[str, typer.Argument(help="Graph as TSV, CSV, Parquet, RDF or GraphML.")],
     target: Annotated[Path, typer.Argument(help="File: .tsv, .csv, .parquet, .nt, .nq, .ttl, .trig or .graphml.")],
     layout: Layout,
     missing_weight: Annotated[
@@ -210,7 +210,7 @@ def convert(
     )
     graph.write(target, base_iri)
     data = {
-        "source": shown(source),
+        "source": source,
         "target": str(target),
         "edges": len(graph),
         "entities": len(graph.entities),

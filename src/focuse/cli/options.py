@@ -46,7 +46,7 @@ RunFolder = typer.Argument(help="Folder of a run, written by 'focuse train --out
 Out = option("Write all rows to this file (.tsv, .csv, .parquet or .json).", "Output")
 LinksOut = option("Write all rows to this file (.tsv, .csv, .parquet, .json; RDF: .ttl, .nt, .nq, .trig).", "Output")
 GraphFile = typer.Argument(
-    help="Edges: head, relation, tail and weight, as TSV, CSV (also .gz, .zst), Parquet, RDF, GraphML or database."
+    help="Edges: head, relation, tail and weight, as TSV, CSV (also .gz, .zst), Parquet, RDF or GraphML."
 )
 Valid = Annotated[str | None, option("Validation triples. Default: a fraction of the graph.", "Input")]
 Test = Annotated[str | None, option("Test triples. Default: a fraction of the graph.", "Input")]
@@ -71,10 +71,9 @@ class Layout:
     delimiter: str | None = None
     header: bool | None = None
     weight_columns: str | None = None
-    sql: str | None = None
 
     def read(self, source: str | Path, relation_weights: Path | None = None, **more: Any) -> Graph:
-        """Read a graph from a file or a database."""
+        """Read a graph from a file."""
         from focuse.data.readers import read
 
         return read(
@@ -84,15 +83,10 @@ class Layout:
             delimiter=self.delimiter,
             header=self.header,
             relation_weights=relation_weights,
-            sql=self.sql,
             **more,
         )
 
 
-Sql = Annotated[
-    str | None,
-    option("Query of a database (sqlite:///…, duckdb:///…, postgresql://…), like 'SELECT * FROM edges'.", "Input"),
-]
 LAYOUT_OPTIONS: dict[str, Any] = {
     "columns": Annotated[
         str | None,
@@ -103,7 +97,6 @@ LAYOUT_OPTIONS: dict[str, Any] = {
     ],
     "delimiter": Annotated[str | None, option("Separator of a text file. Default: detected.", "Input")],
     "header": Annotated[bool | None, option("Whether the first line is a header. Default: detected.", "Input")],
-    "sql": Sql,
 }
 
 
@@ -153,14 +146,3 @@ def _panel(item: tuple[str, tuple[Any, Any]]) -> int:
     (declared, *_) = getattr(item[1][0], "__metadata__", (None,))
     panel = getattr(declared, "rich_help_panel", None)
     return PANELS.index(panel) if panel in PANELS else -1
-
-
-def shown(source: str) -> str:
-    """Return a graph as the user named it, without a password."""
-    from focuse.data.readers import is_url
-
-    if not is_url(source):
-        return source
-    from focuse.integrations.sql import parse_url
-
-    return parse_url(source).shown

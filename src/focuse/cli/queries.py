@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from focuse.cli.options import Device, Json, Layout, LinksOut, Out, RunFolder, Sql
+from focuse.cli.options import Device, Json, Layout, LinksOut, Out, RunFolder
 from focuse.cli.output import check_out, emit, opened, show
 from focuse.errors import FocuseError, counted
 
@@ -176,7 +176,6 @@ def predict_weights(
         str | None, typer.Option(help="One of the run's weight columns [default: its weight, or all columns merged].")
     ] = None,
     out: Annotated[Path | None, LinksOut] = None,
-    sql: Sql = None,
     columns: Annotated[
         str | None, typer.Option(help="Columns of the file to use, by heading or counted from 1.")
     ] = None,
@@ -192,7 +191,7 @@ def predict_weights(
     The first prediction fits an estimator (about a minute for 200,000 edges), which is stored in the run folder.
     """
     check_out(out, links=True, inputs=(triples,))
-    graph = Layout(columns, delimiter, header, sql=sql).read(triples)
+    graph = Layout(columns, delimiter, header).read(triples)
     found = opened(run, device).predict_weights(graph, coverage=coverage, column=weight_column)
     if out is None:
         emit(found.to_json(), str(found), as_json)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focuse.cli.options import Json, Layout, Sql
+from focuse.cli.options import Json, Layout
 from focuse.cli.output import MARKUP, Command, Group, emit
 from focuse.config import SETTINGS
 from focuse.errors import FocuseError, counted, escape_terminal_codes
@@ -54,7 +54,6 @@ def ground(
     columns: Columns = None,
     delimiter: Delimiter = None,
     header: Header = None,
-    sql: Sql = None,
     as_json: AsJson = False,
 ) -> None:
     """Ground rules over a graph and write the unseen triples that they infer, with their confidences."""
@@ -62,7 +61,7 @@ def ground(
     from focuse.rules.grammar import read_rules
 
     wanted = read_rules(rules)
-    graph = Layout(columns, delimiter, header, sql=sql).read(file)
+    graph = Layout(columns, delimiter, header).read(file)
     found = grounding.ground(graph, wanted, minimum=minimum, limit=limit, weight_scaling=weight_scaling)
     inferred = grounding.collect(graph, found, keep_known)
     _note([one.note for one in found if one.note])
@@ -94,13 +93,12 @@ def mine(
     columns: Columns = None,
     delimiter: Delimiter = None,
     header: Header = None,
-    sql: Sql = None,
     as_json: AsJson = False,
 ) -> None:
     """Propose rules that hold in a graph: symmetric and inverse relations, transitivity, compositions."""
     from focuse.rules import mining
 
-    graph = Layout(columns, delimiter, header, sql=sql).read(file)
+    graph = Layout(columns, delimiter, header).read(file)
     found = mining.mine(
         graph,
         shapes=shape or mining.SHAPES,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from focuse.cli.options import Json, Layout, Sql
+from focuse.cli.options import Json, Layout
 from focuse.cli.output import emit
 from focuse.errors import FocuseError, counted
 
@@ -24,7 +24,6 @@ def report(
         bool | None, typer.Option("--header/--no-header", help="Whether the first line of TEST is a header.")
     ] = None,
     projection: Annotated[str, typer.Option(help="Projection of the entity map: tsne, umap, pca or none.")] = "tsne",
-    sql: Sql = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Annotated[bool, Json] = False,
@@ -36,7 +35,7 @@ def report(
     """
     from focuse.api import load
 
-    graph = None if test is None else Layout(columns, delimiter, header, sql=sql).read(test)
+    graph = None if test is None else Layout(columns, delimiter, header).read(test)
     target = run / "report.html" if out is None else out
     page = load(run, device).report(target, graph, projection, progress=not quiet)
     emit({"report": str(page)}, f"report: {page}", as_json)

@@ -20,7 +20,6 @@ from focuse.cli.options import (
     Valid,
     ValidFraction,
     option,
-    shown,
     with_options,
 )  # fmt: skip
 from focuse.cli.output import emit, next_line
@@ -243,7 +242,7 @@ def tune(
         valid_fraction=valid_fraction, test_fraction=test_fraction, node_attributes=node_attributes, progress=not quiet,
     )  # fmt: skip
     more = [] if node_attributes is None else ["--node-attributes", str(node_attributes)]
-    command = ["train", shown(graph), *more, "--config", found.config, "--out", "RUN"]
+    command = ["train", graph, *more, "--config", found.config, "--out", "RUN"]
     done = f"{out}: {len(found)} of {found.trials} trials done; best: trial {found.best['trial']}"
     next_command = next_line(str(found.best["settings"]["model"]), *command)
     emit(found.to_json(), f"{found}\n{done}\n{next_command}", as_json)
