@@ -6,9 +6,7 @@ The modules named here are imported when a file of their format is read or writt
 from focuse.data.readers import register_reader
 from focuse.data.writers import register_writer
 
-RDF_READ_SUFFIXES = (
-    ".nt", ".ntriples", ".nq", ".nquads", ".ttl", ".turtle", ".trig", ".n3", ".rdf", ".owl", ".xml", ".jsonld",
-)  # fmt: skip
+RDF_READ_SUFFIXES = (".nt", ".nq", ".ttl", ".trig", ".n3", ".rdf", ".owl", ".xml", ".jsonld")
 RDF_WRITE_SUFFIXES = (".nt", ".nq", ".ttl", ".trig")
 
 register_reader(RDF_READ_SUFFIXES, "focuse.integrations.rdf:read_rdf")

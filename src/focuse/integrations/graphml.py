@@ -24,7 +24,7 @@ from focuse.data.readers import (
 from focuse.data.sniffer import HEADINGS, ROLES
 from focuse.data.writers import column_bytes, refuse_characters
 from focuse.errors import FocuseError, counted, nearest
-from focuse.integrations.rdf import annotation_names, check_missing, refuse_dangerous_entities
+from focuse.integrations.rdf import check_annotation_options, check_xml
 
 NAMESPACE = "http://graphml.graphdrawing.org/xmlns"
 DEFAULT_RELATION = "related"  # of edges without data that names one
@@ -80,8 +80,8 @@ def read_graphml(path: Path, options: ReadOptions) -> Graph:
     double or float.
     """
     inspect_file(path)
-    weights = annotation_names(path, options)
-    check_missing(options.missing_weight)
+    check_annotation_options(path, options)
+    weights = None if options.weights is None else tuple(map(str, options.weights))
     return _read_file(path, weights, options.missing_weight)
 
 
@@ -89,7 +89,7 @@ def _read_file(path: Path, weights: Sequence[str] | None, missing: float | str |
     where = str(path)
     edges = _EdgeCollector(where, weights)
     try:
-        refuse_dangerous_entities(path)
+        check_xml(path)
         with open_decompressed(path) as stream:
             edges.read(stream)
     except ElementTree.ParseError as error:
