@@ -9,7 +9,6 @@ scores would mean nothing without them, see `CONSTRAINTS`; initial embeddings ar
 
 from __future__ import annotations
 
-import ast
 import copy
 import inspect
 import itertools
@@ -31,19 +30,6 @@ from focuse.models.chunking import CURRENT_CHUNK, in_chunks
 from focuse.option_strings import choose
 
 PREFIX = "pykeen:"
-# Parts of PyKEEN that cannot be a model here, and why. Every interaction that its resolver lists can.
-_WRAPS, _ENCODES = (
-    "wraps another interaction; give that one",
-    "computes entities from the graph, it is no interaction; train it inside PyKEEN with focuse.integrations.pykeen",
-)
-NOT_SERVED: dict[str, str] = {
-    "Clamped": _WRAPS,
-    "DirectionAverage": _WRAPS,
-    "MonotonicAffineTransformation": _WRAPS,
-    "CompGCN": _ENCODES,
-    "NodePiece": _ENCODES,
-    "RGCN": _ENCODES,
-}
 # Arguments that a constructor needs, as PyKEEN's model of the same name gives them.
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "LineaRE": {"p": 1},
@@ -233,9 +219,7 @@ def interaction_model(name: str) -> type[PykeenModel]:
     """The model called 'pykeen:NAME' or 'pykeen:NAME:option=value,…', NAME in upper or lower case."""
     word, _, text = name.removeprefix(PREFIX).partition(":")
     known = interactions(name)
-    title = {title.lower(): title for title in [*known, *NOT_SERVED]}.get(word.lower(), word)
-    if title in NOT_SERVED:
-        raise FocuseError(f"model {name!r}: {title} {NOT_SERVED[title]}")
+    title = {title.lower(): title for title in known}.get(word.lower(), word)
     choose("interaction of PyKEEN", title, known)
     options = _options(name, text)
     # A letter is a size in the interaction's shapes, unless its constructor takes one of that name (the norm p).
@@ -279,23 +263,21 @@ def _default_arguments(title: str) -> dict[str, Any]:
 
 
 def _options(name: str, text: str) -> dict[str, Any]:
-    """'p=2,activation=tanh' as a dictionary; values are Python literals, a bare word is a string."""
-    try:
-        call = ast.parse(f"_({text})", mode="eval").body
-        if not isinstance(call, ast.Call) or call.args or not isinstance(call.func, ast.Name):
-            raise ValueError
-        found = {str(part.arg): _value(part.value) for part in call.keywords}
-        if len(found) < len(call.keywords):
-            raise ValueError
-        return found
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        raise FocuseError(f"model {name!r}: write options like pykeen:TransE:p=2,power_norm=true") from None
-
-
-def _value(node: ast.expr) -> Any:
-    if isinstance(node, ast.Name):
-        return {"true": True, "false": False}.get(node.id, node.id)
-    return ast.literal_eval(node)
+    """Return 'p=2,activation=tanh' as a dictionary; values are numbers, words, true, false or none."""
+    options: dict[str, Any] = {}
+    for part in filter(None, text.split(",")):
+        key, _, value = part.partition("=")
+        try:
+            number = float(value)
+            parsed: Any = int(number) if number.is_integer() and value.lstrip("-").isdigit() else number
+        except ValueError:
+            parsed = {"true": True, "false": False, "none": None}.get(value.lower(), value)
+            if not value.isidentifier():
+                key = ""
+        if not key.isidentifier() or key in options:
+            raise FocuseError(f"model {name!r}: write options like pykeen:TransE:p=2,power_norm=true")
+        options[key] = parsed
+    return options
 
 
 def _parameters(interaction: type[Any]) -> list[str]:
