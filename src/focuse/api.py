@@ -548,7 +548,7 @@ class Run:
     def export(self, path: str | Path, format: str | None = None, what: str = "entities") -> list[Path]:
         """Write embeddings with their names for other tools, and return the paths of the files.
 
-        `format` is parquet, csv, tsv, word2vec, numpy, safetensors, pyg or projector, by default that of the suffix;
+        `format` is parquet, csv, tsv, word2vec, numpy, safetensors or pyg, by default that of the suffix;
         `what` is entities, relations or both. See `focuse.integrations.export.export`.
         """
         return export(self, path, format, what)

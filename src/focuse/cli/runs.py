@@ -84,21 +84,17 @@ def export(
     run: Annotated[Path, typer.Argument(help="Folder that 'focuse train --out' made.")],
     out: Annotated[
         Path,
-        typer.Option(
-            help="File: .parquet, .csv, .tsv, .vec (word2vec), .npz, .safetensors, .pt; or a folder (projector)."
-        ),
+        typer.Option(help="File: .parquet, .csv, .tsv, .vec (word2vec), .npz, .safetensors or .pt."),
     ],
     format: Annotated[
         str | None,
-        typer.Option(
-            help="parquet, csv, tsv, word2vec, projector, numpy, safetensors or pyg [default: by the suffix of --out]."
-        ),
+        typer.Option(help="parquet, csv, tsv, word2vec, numpy, safetensors or pyg [default: by the suffix of --out]."),
     ] = None,
     what: Annotated[str, typer.Option(help="entities, relations or both.")] = "entities",
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Write the embeddings of a run with their names: Parquet, CSV, TSV, word2vec, a folder for TensorBoard's
-    projector, NumPy, safetensors or tensors for PyTorch Geometric.
+    """Write the embeddings of a run with their names: Parquet, CSV, TSV, word2vec, NumPy, safetensors or
+    tensors for PyTorch Geometric.
     """
     from focuse.api import load
     from focuse.integrations.export import check_export

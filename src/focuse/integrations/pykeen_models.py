@@ -15,7 +15,8 @@ import itertools
 import math
 import threading
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any, ClassVar, Self
 
@@ -43,10 +44,9 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 # Letters of a shape that are not the dimension: k parts of a quaternion, slices of NTN; one size per box.
 LETTERS: dict[str, dict[str, int]] = {"QuatE": {"k": 4}, "NTN": {"k": 4}, "CP": {"k": 1}, "BoxE": {"s": 1}}
-# Arguments of constructors that are sizes of rows, and the letter whose size they are.
-SIZES = {"embedding_dim": "d", "head_dim": "d", "input_dim": "d", "relation_dim": "e", "tail_dim": "f"}
+SIZES = ("embedding_dim", "head_dim", "input_dim", "relation_dim", "tail_dim")  # arguments that are the dimension
 DIVERGENCES = {"KG2E"}  # never above 0, like distances
-SMALL_DIMS = range(1, 513)  # dimensions in which an example of an interaction is tried
+MAX_SMALL_DIM = 512  # an example of an interaction is tried in dimensions up to this one
 
 Reshape = Callable[[Tensor], Tensor]
 
@@ -87,7 +87,6 @@ class PykeenModel(TripleModel):
 
     title: ClassVar[str]
     options: ClassVar[Mapping[str, Any]]
-    letters: ClassVar[Mapping[str, int]]
     probe: ClassVar[Any]
     # An interaction may normalize by the batch, and may initialize rows by all of them.
     requires: ClassVar[frozenset[Requirement]] = frozenset({"whole batch", "whole table"})
@@ -100,17 +99,18 @@ class PykeenModel(TripleModel):
         return self._width("entity", dim), self._width("relation", dim)
 
     def _width(self, table: str, dim: int) -> int:
-        shapes = self.probe.entity_shape if table == "entity" else self.probe.relation_shape
-        numbers = sum(math.prod(size) for size in self.sizes(shapes, dim))
+        numbers = sum(map(math.prod, self._sizes(table, dim)))
         return (2 if self.probe.is_complex else 1) * numbers or 1  # UM has no relations, and nothing reads its 1
+
+    def _sizes(self, table: str, dim: int) -> list[tuple[int, ...]]:
+        """Return the shapes of a row's tensors, which PyKEEN writes as letters: ('d', 'kd') -> [(dim,), (4, dim)]."""
+        letters = LETTERS.get(self.title, {})
+        shapes = self.probe.entity_shape if table == "entity" else self.probe.relation_shape
+        return [tuple(letters.get(letter, dim) for letter in shape) for shape in shapes]
 
     @classmethod
     def _unfit(cls, dim: int, error: Exception) -> FocuseError:
         return UnfitDimension(f"model {cls.name!r} cannot have dim {dim} (PyKEEN says: {error}); try another")
-
-    def sizes(self, shapes: Sequence[str], dim: int) -> list[tuple[int, ...]]:
-        """Shapes of the tensors in a row, one letter per size: ('d', 'kd') -> [(dim,), (4, dim)]."""
-        return [tuple(self.letters.get(letter, dim) for letter in shape) for shape in shapes]
 
     @classmethod
     def build(cls, dim: int, seed: int = 0) -> Any:
@@ -199,7 +199,7 @@ class PykeenModel(TripleModel):
 
     def _tensors(self, table: str, rows: Tensor, dim: int, at: Collection[int] = range(99)) -> list[Tensor]:
         """Rows [..., width] as tensors of the interaction's shapes; those `at` these places are constrained."""
-        sizes = self.sizes(self.probe.entity_shape if table == "entity" else self.probe.relation_shape, dim)
+        sizes = self._sizes(table, dim)
         if not sizes:
             return []
         numbers = torch.complex(*rows.chunk(2, -1)) if self.probe.is_complex else rows
@@ -222,20 +222,14 @@ def interaction_model(name: str) -> type[PykeenModel]:
     title = {title.lower(): title for title in known}.get(word.lower(), word)
     choose("interaction of PyKEEN", title, known)
     options = _options(name, text)
-    # A letter is a size in the interaction's shapes, unless its constructor takes one of that name (the norm p).
-    own = [letter for letter in options if len(letter) == 1 and letter not in _parameters(known[title])]
-    letters = LETTERS.get(title, {}) | {letter: options.pop(letter) for letter in own}
-    for letter in own:
-        if type(letters[letter]) is not int or letters[letter] < 1 or letter == "d":
-            raise FocuseError(
-                f"model {name!r}: {letter}={letters[letter]}: give a whole number of at least 1 (dim is d)"
-            )
-    made = {"name": name, "title": title, "letters": letters, "options": _default_arguments(title) | options}
+    takes = _parameters(known[title])
+    for option in options:
+        if option not in takes:
+            names = ", ".join(each for each in takes if each not in (*SIZES, "args")) or "none"
+            raise FocuseError(f"model {name!r}: {title} has no option {option!r}; it takes {names}")
+    made = {"name": name, "title": title, "options": _default_arguments(title) | options}
     model: type[PykeenModel] = type(title, (PykeenModel,), made)
     model.probe = probe = _probe(model)
-    sizes = {letter for shape in (*probe.entity_shape, *probe.relation_shape) for letter in shape}
-    if not sizes.issuperset(own):
-        raise FocuseError(f"model {name!r}: {title} has the sizes {', '.join(sorted(sizes)) or 'dim'}, not {own}")
     model.buffers = frozenset(name for name in _held(probe) if name.endswith(("running_mean", "running_var")))
     model.components = 2 if probe.is_complex else 1
     if hasattr(probe, "power_norm") or title in DIVERGENCES:  # a norm or a divergence: scores are never above 0
@@ -267,17 +261,18 @@ def _options(name: str, text: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for part in filter(None, text.split(",")):
         key, _, value = part.partition("=")
-        try:
-            number = float(value)
-            parsed: Any = int(number) if number.is_integer() and value.lstrip("-").isdigit() else number
-        except ValueError:
-            parsed = {"true": True, "false": False, "none": None}.get(value.lower(), value)
-            if not value.isidentifier():
-                key = ""
-        if not key.isidentifier() or key in options:
+        parsed = _value(value)
+        if key in options or (isinstance(parsed, str) and not parsed.isidentifier()):
             raise FocuseError(f"model {name!r}: write options like pykeen:TransE:p=2,power_norm=true")
         options[key] = parsed
     return options
+
+
+def _value(text: str) -> Any:
+    for number in (int, float):
+        with suppress(ValueError):
+            return number(text)
+    return {"true": True, "false": False, "none": None}.get(text.lower(), text)
 
 
 def _parameters(interaction: type[Any]) -> list[str]:
@@ -289,27 +284,17 @@ def _parameters(interaction: type[Any]) -> list[str]:
 def _arguments(model_class: type[PykeenModel], dim: int) -> dict[str, Any]:
     """All arguments of the constructor of an interaction of this size."""
     takes = _parameters(interactions()[model_class.title])
-    sizes = {name: model_class.letters.get(letter, dim) for name, letter in SIZES.items() if name in takes}
+    sizes = {name: dim for name in SIZES if name in takes}
     heads = {"num_heads": math.gcd(dim, 8)} if "num_heads" in takes else {}
     return {**sizes, **heads, **model_class.options}
 
 
 def _probe(model_class: type[PykeenModel]) -> Any:
-    """An example: the interaction in the smallest dimension that it can have."""
-    unknown = [*set(model_class.options) - set(_parameters(interactions()[model_class.title]))]
-    if unknown:
-        takes = [name for name in _parameters(interactions()[model_class.title]) if name not in (*SIZES, "args")]
-        raise FocuseError(
-            f"model {model_class.name!r}: {model_class.title} has no option {unknown[0]!r}; "
-            f"it takes {', '.join(takes) or 'none'}"
-        )
-    fault: FocuseError | None = None
-    for dim in SMALL_DIMS:
-        try:
+    """Return an example: the interaction in the smallest dimension that it can have."""
+    for dim in range(1, MAX_SMALL_DIM):
+        with suppress(UnfitDimension):
             return model_class.build(dim)
-        except UnfitDimension as error:
-            fault = error
-    raise fault or FocuseError(f"model {model_class.name!r} cannot be made")
+    return model_class.build(MAX_SMALL_DIM)
 
 
 def _named(module: nn.Module) -> dict[str, Tensor]:
