@@ -181,13 +181,13 @@ def graph_from_statements(statements: RdfStatements, options: ReadOptions, where
     rows, values = rows[order], values[order]
     num_used = int(np.isin(statements.numbers[on_triple, 1], properties).sum())
     num_quoted = statements.num_quoted + int((~isin_sorted(triple[reifier >= 0], np.sort(triple[rows]))).sum())
-    omitted = [
-        (statements.num_literals - num_used, "statements with a literal are left out; literals='keep' keeps them"),
-        (int(about_triples.sum()), "statements about statements are left out"),
-        (num_quoted, "triples that are only quoted are left out"),
-    ]
-    omitted = omitted[1:] if options.literals == "keep" else omitted
-    notes = [f"{where}: {number:,} {words}" for number, words in omitted if number > 0]
+    num_literals = statements.num_literals - num_used if options.literals == "skip" else 0
+    omitted = {
+        "statements with a literal are left out; literals='keep' keeps them": num_literals,
+        "statements about statements are left out": int(about_triples.sum()),
+        "triples that are only quoted are left out": num_quoted,
+    }
+    notes = [f"{where}: {number:,} {words}" for words, number in omitted.items() if number > 0]
     if len(properties):
         rows, values = _without_missing(statements, rows, values, options, notes, where)
     ends, entities = _encode(statements, statements.triples[rows][:, [1, 3]].T.ravel(), options, where)
@@ -263,8 +263,8 @@ def _annotated_rows(
     """Return one row of the triples per edge [e] that has numbers, and the numbers [e, C], NaN where one is missing."""
     reified = np.flatnonzero(statements.triples[:, 0] >= 0)
     reified = reified[np.argsort(statements.triples[reified, 0], kind="stable")]
-    node, named = statements.numbers[np.isin(statements.numbers[:, 1], properties)].T
-    value = statements.values[np.isin(statements.numbers[:, 1], properties)]
+    wanted = np.isin(statements.numbers[:, 1], properties)
+    node, named, value = *statements.numbers[wanted].T, statements.values[wanted]
     by_id = np.argsort(properties)
     column = by_id[find_sorted(properties[by_id], named)[0]]
     # A node may stand for several triples.
@@ -304,17 +304,7 @@ def _occurrence_number(values: npt.NDArray[Any]) -> Rows:
 
 # ---- parsing --------------------------------------------------------------------------------------------------------
 
-FORMATS = {
-    ".nt": "N_TRIPLES",
-    ".nq": "N_QUADS",
-    ".ttl": "TURTLE",
-    ".trig": "TRIG",
-    ".n3": "N3",
-    ".rdf": "RDF_XML",
-    ".owl": "RDF_XML",
-    ".xml": "RDF_XML",
-    ".jsonld": "JSON_LD",
-}
+XML_SUFFIXES = (".rdf", ".owl", ".xml")
 NUMBER_TYPES = [
     "decimal", "double", "float", "integer", "int", "long", "short", "byte", "positiveInteger", "nonPositiveInteger",
     "negativeInteger", "nonNegativeInteger", "unsignedInt", "unsignedLong", "unsignedShort", "unsignedByte",
@@ -327,19 +317,20 @@ def read_rdf(path: Path, options: ReadOptions) -> Graph:
     check_annotation_options(path, options)
     choose("way with literals", options.literals, LITERALS)
     check_base(options.base_iri)
-    format_name = FORMATS[format_suffix(path)]
+    suffix = format_suffix(path)
+    is_xml = suffix in XML_SUFFIXES
     try:
-        if format_name == "RDF_XML":
+        if is_xml:
             check_xml(path)
         try:
-            statements = _parse(path, format_name, options)
+            statements = _parse(path, "rdf" if is_xml else suffix[1:], options)
         except SyntaxError:
-            if format_name != "N_TRIPLES":
+            if suffix != ".nt":
                 raise
             # Lines of RDF-star (<< … >> as a subject) are not N-Triples today, but they are Turtle.
-            statements = _parse(path, "TURTLE", options)
+            statements = _parse(path, "ttl", options)
     except SyntaxError as error:
-        if format_name == "RDF_XML" and error.lineno is None:
+        if is_xml and error.lineno is None:
             check_xml(path, whole=True)
         message = re.sub(r"^Parser error at.*?: ", "", " ".join(str(error.msg).split()))
         if "No scheme found" in message:
@@ -364,7 +355,7 @@ def check_annotation_options(path: Path, options: ReadOptions) -> None:
         raise FocuseError(f"missing {missing!r}: give a number, the weight of facts without one, or drop")
 
 
-def _parse(path: Path, format_name: str, options: ReadOptions) -> RdfStatements:
+def _parse(path: Path, extension: str, options: ReadOptions) -> RdfStatements:
     """Parse all statements of a file; only distinct terms stay Python objects."""
     try:
         from pyoxigraph import Literal, NamedNode, RdfFormat, Triple, parse
@@ -382,7 +373,7 @@ def _parse(path: Path, format_name: str, options: ReadOptions) -> RdfStatements:
     with open_decompressed(path) as stream:
         if mark == b"\xef\xbb\xbf":
             stream.read(3)
-        for subject, predicate, tail, _ in parse(stream, getattr(RdfFormat, format_name)):
+        for subject, predicate, tail, _ in parse(stream, RdfFormat.from_extension(extension)):
             tail_class = type(tail)
             if tail_class is not Literal and tail_class is not Triple:
                 triples.extend((-1, ids[subject], ids[predicate], ids[tail]))
