@@ -127,7 +127,7 @@ def _figures(one: grounding.Grounding) -> dict[str, Any]:
         "mean_confidence": one.mean_confidence,
         "distance": one.distance,
         "minimum": one.minimum,
-        "capped": one.capped,
+        "capped": bool(one.note),
     }
 
 

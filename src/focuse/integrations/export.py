@@ -202,7 +202,8 @@ def _write_text(table: EmbeddingTable, stream: Any, format: str) -> None:
             names = pa.array([UNSAFE_IN_WORDS.sub(lambda sign: quote(sign[0]), name) for name in names.to_pylist()])
         if format == "csv":
             names = pc.binary_join_element_wise('"', pc.replace_substring(names, '"', '""'), '"', "")
-        stream.write(_lines(names, delimiter, _joined_numbers(vectors, delimiter)))
+        lines = pc.binary_join_element_wise(names, delimiter, _joined_numbers(vectors, delimiter), "\n", "")
+        stream.write(column_bytes(lines))
 
 
 def _joined_numbers(vectors: Vectors, delimiter: str) -> pa.Array:
@@ -211,10 +212,6 @@ def _joined_numbers(vectors: Vectors, delimiter: str) -> pa.Array:
     texts = pa.array(np.ascontiguousarray(vectors).ravel()).cast(pa.string())
     offsets = pa.array(np.arange(count + 1, dtype=np.int32) * width)
     return pc.binary_join(pa.ListArray.from_arrays(offsets, texts), delimiter)
-
-
-def _lines(*columns: Any) -> pa.Buffer | bytes:
-    return column_bytes(pc.binary_join_element_wise(*columns, "\n", ""))
 
 
 def graph_tensors(run: Run, parts: Sequence[str] | str = ("train",)) -> dict[str, Any]:

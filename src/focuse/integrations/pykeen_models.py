@@ -51,10 +51,6 @@ MAX_SMALL_DIM = 512  # an example of an interaction is tried in dimensions up to
 Reshape = Callable[[Tensor], Tensor]
 
 
-def _identity(rows: Tensor) -> Tensor:
-    return rows
-
-
 def _unit(rows: Tensor) -> Tensor:
     return F.normalize(rows, dim=-1)
 
@@ -207,11 +203,10 @@ class PykeenModel(TripleModel):
             part.reshape(*rows.shape[:-1], *size)
             for part, size in zip(torch.split(numbers, [math.prod(size) for size in sizes], -1), sizes, strict=True)
         ]
-        constraints = CONSTRAINTS.get(self.title, {})
-        return [
-            constraints.get((table, place), _identity)(part) if place in at else part
-            for place, part in enumerate(found)
-        ]
+        for (where, place), constraint in CONSTRAINTS.get(self.title, {}).items():
+            if where == table and place in at:
+                found[place] = constraint(found[place])
+        return found
 
 
 @cache
@@ -248,7 +243,7 @@ def interactions(name: str = PREFIX) -> dict[str, type[Any]]:
 
 
 def _default_arguments(title: str) -> dict[str, Any]:
-    """Arguments of the constructor unless an option replaces them."""
+    """Return arguments of the constructor unless an option replaces them."""
     if title == "AutoSF":
         from pykeen.models.unimodal.auto_sf import YAGO310_COEFFICIENTS
 

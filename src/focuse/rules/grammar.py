@@ -157,9 +157,8 @@ def rule_fault(body: Iterable[tuple[Atom, ...]], head: Atom) -> tuple[str, Atom]
         if unconnected is not None:
             return f"{unconnected} shares no variable with the atoms before it, so every pair would match", unconnected
         if bound is not None and variables != bound:
-            return f"both sides of '|' must use the same variables, not {_joined(bound)} and {_joined(variables)}", (
-                conjunction[0]
-            )
+            both = " and ".join(", ".join(sorted(names)) for names in (bound, variables))
+            return f"both sides of '|' must use the same variables, not {both}", conjunction[0]
         bound = variables
     missing = [name for name in head.variables if not bound or name not in bound]
     if head.negated:
@@ -181,10 +180,6 @@ def _unconnected_atom(atoms: list[Atom]) -> Atom | None:
         reached |= new
         waiting += new
     return next((atom for atom in atoms if atom.first not in reached), None)
-
-
-def _joined(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names))
 
 
 def quoted(name: str) -> str:

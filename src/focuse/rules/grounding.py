@@ -141,11 +141,6 @@ class Grounding:
     def __len__(self) -> int:
         return len(self.head)
 
-    @property
-    def capped(self) -> bool:
-        """Return whether the minimum was raised to stay within the limit."""
-        return bool(self.note)
-
     @cached_property
     def _strongest(self) -> Indices:
         """Return the index of the strongest grounding of each distinct triple [d]."""

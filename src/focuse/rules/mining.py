@@ -8,11 +8,10 @@ with an edge from x to z. Paths are built as columns, for one label of the first
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from focuse.data.graph import Graph, Ids, Weights, find_all_sorted
 from focuse.errors import FocuseError
@@ -126,29 +125,18 @@ def mine(
     return MinedRules(best, miner.notes)
 
 
-@dataclass(frozen=True, eq=False)
-class _Arcs:
-    """Arcs from `start` to `end`, sorted by start; [n] each."""
-
-    start: Ids
-    label: Ids
-    end: Ids
-    weight: Weights
-
-    def select(self, rows: npt.NDArray[np.bool_] | Indices) -> _Arcs:
-        return _Arcs(self.start[rows], self.label[rows], self.end[rows], self.weight[rows])
-
-
-def _arcs(graph: Graph, both_ways: bool) -> _Arcs:
-    arcs = _Arcs(graph.head, graph.relation, graph.tail, graph.weight)
+def _arcs(graph: Graph, both_ways: bool) -> Graph:
+    """Return the arcs of a graph as another graph, sorted by where they start; its relations are labels."""
     if both_ways:
-        arcs = _Arcs(
-            np.concatenate([graph.head, graph.tail]),
-            np.concatenate([graph.relation, graph.relation + np.int32(len(graph.relations))]),
-            np.concatenate([graph.tail, graph.head]),
-            np.concatenate([graph.weight, graph.weight]),
+        graph = replace(
+            graph,
+            head=np.concatenate([graph.head, graph.tail]),
+            relation=np.concatenate([graph.relation, graph.relation + np.int32(len(graph.relations))]),
+            tail=np.concatenate([graph.tail, graph.head]),
+            weight=np.concatenate([graph.weight, graph.weight]),
+            columns=None,
         )
-    return arcs.select(np.argsort(arcs.start, kind="stable"))
+    return graph.select(np.argsort(graph.head, kind="stable"))
 
 
 def _fair_share(total: Indices, limit: int) -> int:
@@ -192,28 +180,28 @@ class _Miner:
         """r(x, y) & r(y, z) -> r(x, z), one relation after the other."""
         arcs = _arcs(self.graph, both_ways=False)
         for relation in range(self.relations):
-            same = arcs.select(arcs.label == relation)
+            same = arcs.select(arcs.relation == relation)
             self._compose(relation, self._within_limit(same), same, "transitivity")
 
     def compositions(self) -> None:
         """a(x, y) & b(y, z) -> t(x, z) for all relations, walked forward or backward."""
         arcs = _arcs(self.graph, both_ways=True)
         first = self._within_limit(arcs)
-        for label in np.unique(first.label):
-            self._compose(int(label), first.select(first.label == label), arcs, "composition")
+        for label in np.unique(first.relation):
+            self._compose(int(label), first.select(first.relation == label), arcs, "composition")
 
-    def _compose(self, first: int, left: _Arcs, right: _Arcs, shape: str) -> None:
+    def _compose(self, first: int, left: Graph, right: Graph, shape: str) -> None:
         """Propose rules from paths of a `left` arc and a `right` arc that continues at its end."""
         for b, t, counts in self._supported(*self._paths(left, right)):
             if (b == first == t) == (shape == "transitivity"):
                 atoms = [self._atom(first, "x", "y"), self._atom(b, "y", "z")]
                 self._propose(shape, atoms, self._atom(t, "x", "z"), *counts)
 
-    def _paths(self, left: _Arcs, right: _Arcs) -> tuple[Ids, Ids, Ids, Weights]:
+    def _paths(self, left: Graph, right: Graph) -> tuple[Ids, Ids, Ids, Weights]:
         """Return the distinct (second label, x, z) of all paths and the truth of the strongest; [p] each."""
-        first_arc, second_arc = find_all_sorted(right.start, left.end)
-        pair = self._pair_key(left.start[first_arc], right.end[second_arc])
-        key = right.label[second_arc] * np.int64(self.entities**2) + pair
+        first_arc, second_arc = find_all_sorted(right.head, left.tail)
+        pair = self._pair_key(left.head[first_arc], right.tail[second_arc])
+        key = right.relation[second_arc] * np.int64(self.entities**2) + pair
         body = np.maximum(0.0, left.weight[first_arc] + right.weight[second_arc] - 1.0)
         order = np.argsort(key, kind="stable")
         key = key[order]
@@ -241,20 +229,20 @@ class _Miner:
         for b, t, number, total in zip(labels[kept], heads[kept], support[kept], shared[kept], strict=True):
             yield int(b), int(t), (int(number), int(pairs[b]), float(total / mass[b]) if mass[b] > 0 else 0.0)
 
-    def _within_limit(self, arcs: _Arcs) -> _Arcs:
+    def _within_limit(self, arcs: Graph) -> Graph:
         """Return arcs that together begin no more than `limit` paths.
 
         Labels share the limit evenly. One that needs less leaves the rest to the others, and one that needs more begins
         with its strongest arcs only, so that a few large relations cannot displace the others.
         """
-        cost = np.bincount(arcs.start, minlength=self.entities)[arcs.end]
+        cost = np.bincount(arcs.head, minlength=self.entities)[arcs.tail]
         total = np.zeros(2 * self.relations, np.int64)
-        np.add.at(total, arcs.label, cost)
+        np.add.at(total, arcs.relation, cost)
         if total.sum() <= self.limit:
             return arcs
         share = _fair_share(total, self.limit)
-        order = np.lexsort((-arcs.weight, arcs.label))
-        spent, label = np.cumsum(cost[order]), arcs.label[order]
+        order = np.lexsort((-arcs.weight, arcs.relation))
+        spent, label = np.cumsum(cost[order]), arcs.relation[order]
         kept = spent - (np.cumsum(total) - total)[label] <= share
         short = np.argsort(-total, kind="stable")[: int((total > share).sum())]
         names = dict.fromkeys(self.graph.relations[int(one) % self.relations] for one in short)
