@@ -1,7 +1,7 @@
 """Trackers: callbacks that log a training to TensorBoard, MLflow or Weights & Biases.
 
-The folder of a run remembers in tracking.toml where it is tracked, so that a resumed training continues there. A
-tracker that fails is noted once, and the training continues without it.
+The folder of a run remembers in tracking.toml where it is tracked, so that a training that is resumed with the same
+tracker continues the same log. A tracker that fails is noted once, and the training continues without it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ PROJECT = "focuse"  # of Weights & Biases, and the experiment of MLflow, unless 
 class Tracker(Callback):
     """A callback that logs the settings, the metrics of each epoch and the end of a training.
 
-    `place` is where, in the tracker's own words. A tracker that cannot begin is an error before the first step, unless
-    it is not `required` because a resumed run names it; one that fails later is noted once.
+    `place` is where, in the tracker's own words. A tracker that cannot begin is an error before the first step, and one
+    that fails later is noted once.
     """
 
     kind: ClassVar[str]
@@ -40,7 +40,7 @@ class Tracker(Callback):
 
     def __init__(self, place: str | Path | None = None) -> None:
         self.place = None if place is None else self.absolute(str(place))
-        self.required, self.broken = True, False
+        self.broken = False
         self.note: Callable[[str], None] = lambda text: None
         try:
             import_module(self.module)
@@ -68,17 +68,14 @@ class Tracker(Callback):
     def started(self, info: TrainingInfo) -> None:
         self.note, self.broken, folder = info.note, False, info.folder
         places = {} if folder is None else read_places(folder)
-        before = places.get(self.kind, {}).get("id") if info.epochs_done else None
+        place = self.place or ""
+        stored = places.get(self.kind, {}) if info.epochs_done else {}
         settings = info.settings | {f"{part}_rows": number for part, number in info.rows.items()}
         settings |= {} if folder is None else {"folder": str(folder.absolute())}
-        try:
-            found = self.begin(info, settings, None if folder is None else folder.absolute().name, before)
-            if folder is not None:
-                write_places(folder, places | {self.kind: {"place": self.place or "", "id": found}})
-        except Exception as error:
-            if self.required:
-                raise
-            self._give_up(error)
+        before = stored.get("id") if stored.get("place") == place else None
+        found = self.begin(info, settings, None if folder is None else folder.absolute().name, before)
+        if folder is not None:
+            write_places(folder, places | {self.kind: {"place": place, "id": found}})
 
     def epoch(self, row: dict[str, Any]) -> None:
         metrics = {name: float(value) for name, value in row.items() if name != "epoch" and value is not None}
@@ -99,11 +96,8 @@ class Tracker(Callback):
             if not self.broken:
                 do()
         except Exception as error:
-            self._give_up(error)
-
-    def _give_up(self, error: Exception) -> None:
-        self.broken = True
-        self.note(f"{self.kind}: {' '.join(describe_error(error).split())}; training goes on without it")
+            self.broken = True
+            self.note(f"{self.kind}: {' '.join(describe_error(error).split())}; training goes on without it")
 
 
 def read_places(folder: Path) -> dict[str, dict[str, str]]:
@@ -249,54 +243,16 @@ class WeightsAndBiases(Tracker):
 
 
 TRACKERS: dict[str, type[Tracker]] = {kind.kind: kind for kind in (TensorBoard, MLflow, WeightsAndBiases)}
-SECRETS = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD")  # MLflow sends them to whatever server it is given
-NONE = "none"  # a resumed training with no tracker at all
 
 
 def make_trackers(specs: Sequence[str] | str) -> list[Callback]:
-    """Return trackers from 'tensorboard:FOLDER', 'mlflow[:URI]' and 'wandb[:PROJECT]', each kind once.
-
-    >>> make_trackers("none")
-    []
-    """
+    """Return trackers from 'tensorboard:FOLDER', 'mlflow[:URI]' and 'wandb[:PROJECT]', each kind once."""
     made: dict[str, Callback] = {}
     for spec in [specs] if isinstance(specs, str) else specs:
         kind, _, place = str(spec).partition(":")
-        if choose("tracker", kind, [*TRACKERS, NONE]) == NONE:
-            continue
-        if kind in made:
+        if choose("tracker", kind, TRACKERS) in made:
             raise FocuseError(f"track {spec!r}: {kind} is there already; give each tracker once")
         if kind == TensorBoard.kind and not place:
             raise FocuseError("track 'tensorboard': give its folder, like tensorboard:logs")
         made[kind] = TRACKERS[kind](place or None)
     return list(made.values())
-
-
-def stored_trackers(folder: Path, given: Sequence[Callback], note: Callable[[str], None]) -> list[Callback]:
-    """Return the trackers that a resumed run names, except kinds that are `given`; failures are only noted."""
-    found: list[Callback] = []
-    taken = {each.kind for each in given if isinstance(each, Tracker)}
-    for kind, about in read_places(folder).items():
-        if kind not in TRACKERS or kind in taken:
-            continue
-        place = about.get("place") or None
-        try:
-            _refuse_secret(kind, place)
-            tracker = TRACKERS[kind](place)
-        except FocuseError as error:
-            note(f"{kind}: {error}; training goes on without it")
-            continue
-        tracker.required = False
-        found.append(tracker)
-    return found
-
-
-def _refuse_secret(kind: str, place: str | None) -> None:
-    """Raise if a server that only the run's folder names would be sent a secret of the environment."""
-    named = place is None or place == os.environ.get("MLFLOW_TRACKING_URI")
-    secret = next((name for name in SECRETS if os.environ.get(name)), None)
-    if secret and kind == MLflow.kind and not named and urlsplit(str(place)).scheme.lower() in ("http", "https"):
-        raise FocuseError(
-            f"{place} stands only in the run's {FILE} and would be sent your {secret} "
-            f"(to continue there: --track {kind}:{place})"
-        )
