@@ -4,11 +4,12 @@ rule        = body "->" atom [":" number]        number in (0, 1], 1 if left out
 body        = conjunction {"|" conjunction}
 conjunction = ["!"] atom {"&" ["!"] atom}
 atom        = relation "(" variable "," variable ")"
-relation    = bare name | "name in double quotes, with \\" \\\\ \\n \\t \\uXXXX"
+relation    = bare name | "name in double quotes, with escapes as in JSON"
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator
@@ -19,10 +20,8 @@ from typing import Any, NoReturn
 
 from focuse.errors import FocuseError, printable
 
-ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 _BARE = re.compile(r"""(?:(?!->)[^\s(),&|!"#])+""")
 _QUOTED = re.compile(r'''"(?:[^"\\]|\\.)*"''')
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
 _NUMBER = re.compile(r"[0-9.eE+-]+")
 MAX_SHOWN = 100  # characters of a long line that a message shows
 
@@ -190,15 +189,8 @@ def quoted(name: str) -> str:
     """
     if name.isprintable() and _BARE.fullmatch(name):
         return name
-    return '"' + "".join(map(_escaped, name)) + '"'
-
-
-def _escaped(character: str) -> str:
-    if character in '"\\':
-        return f"\\{character}"
-    if character.isprintable():
-        return character
-    return f"\\u{ord(character):04x}" if ord(character) < 0x10000 else f"\\U{ord(character):08x}"
+    plain = (sign if sign.isprintable() and sign not in '"\\' else json.dumps(sign)[1:-1] for sign in name)
+    return f'"{"".join(plain)}"'
 
 
 class _Parser:
@@ -247,19 +239,14 @@ class _Parser:
         return atom
 
     def _quoted(self) -> str:
-        start = self.position
-
-        def character(escape: re.Match[str]) -> str:
-            code, position = escape[1], start + 1 + escape.start()
-            if len(code) == 1 and code not in ESCAPES:
-                self._fail(r"unknown escape; there are \" \\ \n \t \r \uXXXX and \UXXXXXXXX", position)
-            if len(code) > 1 and int(code[1:], 16) > 0x10FFFF:
-                self._fail("no such character", position)
-            return ESCAPES.get(code) or chr(int(code[1:], 16))
-
-        if not self._match(_QUOTED):
+        start, text = self.position, self._match(_QUOTED)
+        if not text:
             self._fail("this quote is never closed")
-        return _ESCAPE.sub(character, self.text[start + 1 : self.position - 1])
+        try:
+            return str(json.loads(text, strict=False))
+        except json.JSONDecodeError as error:
+            position = start + text.rindex("\\", 0, error.pos + 1)
+            self._fail(r"unknown escape; there are \" \\ \n \t \r and \uXXXX, as in JSON", position)
 
     def _variable(self) -> str:
         self._skip()
