@@ -30,7 +30,7 @@ from focuse.inference.link_search import SAMPLE_SIZE, Names
 from focuse.inference.predict import predict, predict_batch
 from focuse.inference.similarity import analogies, find_clusters, find_duplicates, similar
 from focuse.integrations.export import export, to_pyg
-from focuse.integrations.trackers import make_trackers, stored_trackers
+from focuse.integrations.trackers import make_trackers
 from focuse.models.checks import check_scores
 from focuse.models.registry import MODELS, model_class, model_family
 from focuse.results import ResultTable
@@ -461,7 +461,7 @@ class Run:
     def export(self, path: str | Path, format: str | None = None, what: str = "entities") -> list[Path]:
         """Write embeddings with their names for other tools, and return the paths of the files.
 
-        `format` is parquet, csv, tsv, word2vec, numpy, safetensors, pyg or projector, by default that of the suffix;
+        `format` is parquet, csv, tsv, word2vec, numpy, safetensors or pyg, by default that of the suffix;
         `what` is entities, relations or both. See `focuse.integrations.export.export`.
         """
         return export(self, path, format, what)
@@ -646,7 +646,7 @@ def resume(
     model
         Class of the model, see `load`.
     callbacks, track, deadline
-        See `train`; by default, the trackers of the run continue.
+        See `train`; a tracker of the run continues its log if it is given again.
 
     >>> run = resume("runs/skills", epochs=100)  # doctest: +SKIP
     """
@@ -668,8 +668,6 @@ def resume(
         store.truncate_history(checkpoint.history if checkpoint else [])
         place = f"resuming after {checkpoint.progress}" if checkpoint else "no checkpoint yet; training starts again"
         reporter.note(f"{folder}: {place}")
-        if track is None and current_group().is_main:
-            all_callbacks += stored_trackers(store.path, all_callbacks, reporter.note)
         callback_reporter = CallbackReporter(reporter, all_callbacks, splits, store.path)
         trainer = make_trainer(settings, splits, normalizer, callback_reporter, store, checkpoint, deadline)
         made = train_to_end(trainer, splits, normalizer, callback_reporter, read_trials(store))

@@ -22,7 +22,7 @@ ROWS = [
     ("babe", "plays", "baseball", 0.7),
     ("lakers", "teamPlays", "basketball", 0.6),
 ]
-SHARED = "--limit --weight-scaling --columns --weight-columns --sql --delimiter --header --json --help"
+SHARED = "--limit --weight-scaling --columns --weight-columns --delimiter --header --json --help"
 RULE = "playsFor(x,y) & plays(x,z) -> teamPlays(y,z) : 0.9\n"
 
 

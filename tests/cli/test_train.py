@@ -266,10 +266,11 @@ def test_callback_and_tracker_can_be_given_by_name(command, graph_file, tmp_path
     assert lines[0].startswith("run: 2 epochs in ")
     assert lines[1] == "stopped by Enough at epoch 2 of 4; --resume continues"
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["run"]
-    more = ["--track", "none", "--callback", "mine:Enough", "--quiet", "--json"]
+    more = ["--track", "tensorboard:logs", "--callback", "mine:Enough", "--quiet", "--json"]
     done = command("train", "--resume", "run", *more, cwd=tmp_path, check=True)
     told = json.loads(done.stdout)
     assert (told["epochs"], told["finished"]) == (4, "all epochs")
+    assert [path.name for path in (tmp_path / "logs").iterdir()] == ["run"]
 
 
 def test_a_wrong_callback_or_tracker_is_one_line(refused, graph_file, tmp_path):

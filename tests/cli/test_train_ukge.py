@@ -140,10 +140,13 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("rows", "says"),
         [
-            ("e1\tr0\te2\t0.9\ne1\tr0\tstranger\t0.8\n", "bad.tsv, line 2: 1 of 2 rows name 1 entity ('stranger')"),
-            ("e1\tunheard\te2\t0.9\n", "bad.tsv, line 1: 1 of 1 rows name 1 relation ('unheard')"),
-            ("e1\tr0\te2\t0.9\ne1\tr0\te3\t1.7\n", "bad.tsv, line 2: the confidence 1.7 is outside of [0, 1]"),
-            ("e1\tr0\te2\t-0.1\n", "bad.tsv, line 1: the confidence -0.1 is outside of [0, 1]"),
+            (
+                "e1\tr0\te2\t0.9\ne1\tr0\tstranger\t0.8\n",
+                "small.tsv does not have, such as 'stranger'; infer",
+            ),
+            ("e1\tunheard\te2\t0.9\n", "such as 'unheard'; infer"),
+            ("e1\tr0\te2\t0.9\ne1\tr0\te3\t1.7\n", "bad.tsv, row 2: the confidence 1.7 is outside of [0, 1]"),
+            ("e1\tr0\te2\t-0.1\n", "bad.tsv, row 1: the confidence -0.1 is outside of [0, 1]"),
             ("e1\tr0\te2\n", "bad.tsv: no confidences; give a fourth column"),
             (None, "bad.tsv: No such file or directory"),
         ],

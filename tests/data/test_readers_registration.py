@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
+import pandas
 import pytest
 
 from focuse.data import readers, writers
@@ -41,7 +44,7 @@ def test_plain_tables_import_neither_integrations_nor_torch(suffix: str, tmp_pat
 
 
 def one_edge(source: object, options: ReadOptions) -> Graph:
-    return read([(str(source), "query", str(options.sql), 0.5)])
+    return read([(str(source), "literals", options.literals, 0.5)])
 
 
 def pieces(graph: Graph, suffix: str, base: str, path: Path) -> list[bytes]:
@@ -54,7 +57,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     readers.registered_reader("")  # so that the registrations of integrations are copied, too
     monkeypatch.setattr(readers, "READERS", dict(readers.READERS))
     monkeypatch.setattr(writers, "GRAPH_WRITERS", dict(writers.GRAPH_WRITERS))
-    register_reader([".made", "made://"], f"{__name__}:one_edge")
+    register_reader([".made"], f"{__name__}:one_edge")
     register_writer([".made"], graph=f"{__name__}:pieces")
     monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or _this_module())
 
@@ -64,10 +67,10 @@ def _this_module() -> object:
 
 
 @pytest.mark.usefixtures("registered")
-@pytest.mark.parametrize("source", ["x.made", "x.MADE.gz", "made://server/x", "MADE://server/x"])
+@pytest.mark.parametrize("source", ["x.made", "x.MADE.gz"])
 def test_a_registered_reader_gets_the_source_and_the_options(source: str) -> None:
-    graph = read(source, sql="SELECT 1")
-    assert list(graph.entities) == [source, "SELECT 1"]
+    graph = read(source, literals="keep")
+    assert list(graph.entities) == [source, "keep"]
 
 
 @pytest.mark.usefixtures("registered")
@@ -78,10 +81,25 @@ def test_a_registered_writer_gives_the_bytes_of_the_file(tmp_path: Path) -> None
         read([("a", "r", "b", 1)]).write(tmp_path / "x.other")
 
 
-def test_an_unknown_scheme_does_not_show_its_password() -> None:
-    with pytest.raises(FocuseError, match="cannot read mysql") as error:
-        read("mysql://ann:secret@host/db")
+@pytest.mark.parametrize("scheme", ["sqlite", "mysql", "POSTGRESQL+psycopg", "https"])
+def test_a_url_is_refused_without_its_password(scheme: str) -> None:
+    with pytest.raises(FocuseError, match=r"://…: cannot read a URL; .*focuse\.read\(pandas\.read_sql\(") as error:
+        read(f"{scheme}://ann:secret@host/db")
     assert "secret" not in str(error.value)
+
+
+def test_a_database_file_is_refused_with_advice(tmp_path: Path) -> None:
+    for start in (b"SQLite format 3\x00", b"12345678DUCK\x00"):
+        (tmp_path / "graph.db").write_bytes(start + bytes(100))
+        with pytest.raises(FocuseError, match=r"graph\.db: a database; give the result of a query"):
+            read(tmp_path / "graph.db")
+
+
+def test_the_result_of_a_query_is_read() -> None:
+    rows = read([("a", "r", "b", 0.5), ("b", "r", "c", 0.25)])
+    with closing(sqlite3.connect(":memory:")) as connection:
+        rows.to_pandas().to_sql("edges", connection, index=False)
+        assert read(pandas.read_sql("SELECT * FROM edges", connection)).to_arrow().equals(rows.to_arrow())
 
 
 def test_an_unknown_suffix_is_read_as_text(tmp_path: Path) -> None:

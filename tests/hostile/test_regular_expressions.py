@@ -14,7 +14,7 @@ import pytest
 import focuse
 from focuse.data import graph as iris
 from focuse.data import sniffer as diagnosis
-from focuse.integrations import sql
+from focuse.integrations import rdf
 
 CALLS = {"compile", "search", "match", "fullmatch", "sub", "split", "findall", "finditer"}
 PIECES = [
@@ -52,7 +52,7 @@ def patterns() -> Iterator[tuple[str, str]]:
                     continue
                 if isinstance(node.args[0], ast.Constant):
                     yield f"{path.name}:{node.lineno}", str(node.args[0].value)
-    for module in (iris, sql, diagnosis):
+    for module in (iris, rdf, diagnosis):
         for name, value in vars(module).items():
             if isinstance(value, re.Pattern):
                 yield f"{module.__name__}.{name}", value.pattern

@@ -62,7 +62,7 @@ def test_and_binds_tighter_than_or_and_not_belongs_to_one_atom() -> None:
         ("0", "0"),
         ("/r/IsA", "/r/IsA"),
         ('"requires skill"', "requires skill"),
-        (r'"tab\there \"now\" \\ \u00e9 \U0001f600"', 'tab\there "now" \\ é 😀'),
+        (r'"tab\there \"now\" \\ \u00e9 \ud83d\ude00"', 'tab\there "now" \\ é 😀'),
     ],
 )
 def test_names_bare_and_quoted(written: str, name: str) -> None:
@@ -76,7 +76,7 @@ def test_names_are_quoted_only_if_necessary() -> None:
         '"a b"',
         '"a->b"',
         '"a#"',
-        '"a\\u000ab"',
+        '"a\\nb"',
     ]
 
 
@@ -107,7 +107,6 @@ def test_comments_blank_lines_and_line_ends(tmp_path) -> None:
         ('"r(x, y) -> r(y, x)', 1, "never closed"),
         (r'"\q"(x, y) -> r(y, x)', 2, "unknown escape"),
         (r'"\u12"(x, y) -> r(y, x)', 2, "unknown escape"),
-        (r'"\U00110000"(x, y) -> r(y, x)', 2, "no such character"),
         ("r(x, y) -> r(x, w)", 12, "variable w does not occur in the body"),
         ("r(x, y) & s(z, w) -> r(x, y)", 11, "shares no variable"),
         ("r(x, y) & !s(x, z) -> r(x, y)", 12, "must also occur in an atom without '!'"),

@@ -110,7 +110,7 @@ def test_joins_find_what_nested_loops_find(graph: Graph, rule: Rule, minimum: fl
     short = [max(0.0, body - known.get((head, rule.head.relation, tail), 0.0)) for head, tail, body in expected]
     assert found.distance == pytest.approx(sum(short) / len(short))
     assert (np.diff(found.body) <= 0).all()
-    assert not found.capped
+    assert not found.note
 
 
 @settings(max_examples=100)
@@ -153,10 +153,10 @@ def test_a_cap_keeps_everything_above_the_lowest_minimum_that_fits(edges: list[A
             ground(graph, [rule], minimum=least, limit=limit)
         return
     [found] = ground(graph, [rule], minimum=least, limit=limit)
-    assert found.capped == bool(too_low)
+    assert bool(found.note) == bool(too_low)
     assert found.minimum == pytest.approx(lowest, abs=1e-8)
     assert rows(graph, found) == rounded(brute(graph, rule, lowest))
-    assert not found.capped or f"at least {lowest:.6g}" in found.note
+    assert not found.note or f"at least {lowest:.6g}" in found.note
 
 
 @settings(max_examples=100)

@@ -158,7 +158,7 @@ def bars(counts: list[int]) -> str:
 
 
 def convert(
-    source: Annotated[str, typer.Argument(help="Graph as TSV, CSV, Parquet, RDF, GraphML, or database (with --sql).")],
+    source: Annotated[str, typer.Argument(help="Graph as TSV, CSV, Parquet, RDF or GraphML.")],
     target: Annotated[Path, typer.Argument(help="File: .tsv, .csv, .parquet, .nt, .nq, .ttl, .trig or .graphml.")],
     layout: Layout,
     missing_weight: Annotated[str | None, option("RDF, GraphML: weight where it is missing, or drop.", "Input")] = None,

@@ -51,7 +51,7 @@ def setting_option(name: str) -> Any:
 
 
 GraphFile = typer.Argument(
-    help="Edges: head, relation, tail and weight, as TSV, CSV (also .gz, .zst), Parquet, RDF, GraphML or database."
+    help="Edges: head, relation, tail and weight, as TSV, CSV (also .gz, .zst), Parquet, RDF or GraphML."
 )
 RunFolder = Annotated[Path, typer.Argument(help="Folder of a run, written by 'focuse train --out'.")]
 TestFile = Annotated[str | None, typer.Argument(help="Test triples. Default: the run's own.")]
@@ -80,13 +80,12 @@ class Layout:
     weight_columns: Annotated[str | None, option("Several weight columns, by heading or number.", "Input")] = None
     delimiter: Annotated[str | None, option("Separator of a text file. Default: detected.", "Input")] = None
     header: Annotated[bool | None, option("Whether the first line is a header. Default: detected.", "Input")] = None
-    sql: Annotated[str | None, option("Query of a database, like 'SELECT * FROM edges'.", "Input")] = None
 
     def read(self, source: str | Path, relation_weights: Path | None = None, **more: Any) -> Graph:
-        """Read a graph from a file or a database."""
+        """Read a graph from a file."""
         from focuse.data.readers import read
 
-        more |= {"delimiter": self.delimiter, "header": self.header, "sql": self.sql}
+        more |= {"delimiter": self.delimiter, "header": self.header}
         columns, weights = (text.split(",") if text else None for text in (self.columns, self.weight_columns))
         return read(source, columns=columns, weights=weights, relation_weights=relation_weights, **more)
 

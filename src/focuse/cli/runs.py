@@ -371,8 +371,8 @@ def export(
     what: Annotated[str, option("entities, relations or both.")] = "entities",
     as_json: AsJson = False,
 ) -> None:
-    """Write the embeddings of a run with their names: Parquet, CSV, TSV, word2vec, a folder for TensorBoard's
-    projector, NumPy, safetensors or tensors for PyTorch Geometric.
+    """Write the embeddings of a run with their names: Parquet, CSV, TSV, word2vec, NumPy, safetensors or
+    tensors for PyTorch Geometric.
     """
     files = [str(path) for path in opened(run, "cpu").export(out, format, what)]
     emit({"files": files}, "\n".join(f"written: {path}" for path in files), as_json)

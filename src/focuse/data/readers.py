@@ -1,7 +1,7 @@
 """Read weighted graphs from text and Parquet files, frames, NetworkX graphs and rows.
 
-Readers of other sources (RDF, GraphML, SQL) are registered by file suffix or URL scheme, see `register_reader`, and are
-imported when such a source is read.
+Readers of other formats (RDF, GraphML) are registered by file suffix, see `register_reader`, and are imported when such
+a file is read.
 """
 
 from __future__ import annotations
@@ -68,7 +68,6 @@ class ReadOptions:
     weights: ColumnNames | None = None
     delimiter: str | None = None
     header: bool | None = None
-    sql: str | None = None
     missing_weight: float | str | None = None
     literals: str = "skip"
     short_names: bool = False
@@ -83,7 +82,6 @@ def read(
     delimiter: str | None = None,
     header: bool | None = None,
     relation_weights: Mapping[str, float] | str | Path | None = None,
-    sql: str | None = None,
     missing_weight: float | str | None = None,
     literals: str = "skip",
     short_names: bool = False,
@@ -94,9 +92,8 @@ def read(
     Parameters
     ----------
     source
-        A file (TSV or CSV, plain or compressed by gzip or zstd; Parquet; RDF; GraphML), a database (sqlite:///…,
-        duckdb:///…, postgresql://…), a pandas or polars frame, an Arrow table, a NetworkX graph, rows of tuples, or a
-        function that returns one of these.
+        A file (TSV or CSV, plain or compressed by gzip or zstd; Parquet; RDF; GraphML), a pandas or polars frame, an
+        Arrow table, a NetworkX graph, rows of tuples, or a function that returns one of these.
     columns : sequence of str or int
         The three or four columns to use, by heading or counted from 1. Without a weight column every weight is 1.
     weights : sequence of str or int
@@ -106,8 +103,6 @@ def read(
         The layout of a text file, which is detected by default, like the compression.
     relation_weights : mapping or path
         One weight per relation instead of one per edge: a dict or a file with two columns.
-    sql : str
-        The SELECT statement that returns the edges of a database.
     missing_weight : float or 'drop'
         The weight of RDF and GraphML edges without one, or 'drop' to leave them out.
     literals : 'skip' or 'keep'
@@ -121,7 +116,7 @@ def read(
     Graph(rows: 2 edges, 3 entities, 1 relation)
     """
     source = source() if callable(source) else source
-    options = ReadOptions(columns, weights, delimiter, header, sql, missing_weight, literals, short_names, base_iri)
+    options = ReadOptions(columns, weights, delimiter, header, missing_weight, literals, short_names, base_iri)
     graph = _read_source(source, options)
     if not len(graph) and graph is not source:
         raise FocuseError(f"{graph.source}: no edges; expected rows of head, relation, tail and weight")
@@ -131,10 +126,9 @@ def read(
 def _read_source(source: Any, options: ReadOptions) -> Graph:
     if isinstance(source, Graph):
         return source
-    if is_url(source):
-        reader = registered_reader(source.partition("://")[0].lower() + "://") or registered_reader(ANY_SCHEME)
-        if reader is not None:
-            return reader(source, options)
+    if isinstance(source, str) and _URL_SCHEME.match(source):
+        scheme = source.partition("://")[0]  # the rest may contain a password
+        raise FocuseError(f"{scheme}://…: cannot read a URL; give a file, or of a database {QUERY_RESULT}")
     if isinstance(source, str | os.PathLike):
         return _read_path(Path(source), options)
     if hasattr(source, "edges") and hasattr(source, "is_directed"):
@@ -161,42 +155,27 @@ def _read_path(path: Path, options: ReadOptions) -> Graph:
 # ---- readers of other formats ---------------------------------------------------------------------------------------
 
 PLAIN_SUFFIXES = ("", ".tsv", ".csv", ".txt", ".parquet")  # formats that need no registered reader
-ANY_SCHEME = "://"
 INTEGRATIONS = "focuse.integrations"  # registers its readers and writers when it is imported
 READERS: dict[str, str] = {}
-BINARY_FILE_ADVISERS: list[str] = []
 _URL_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+QUERY_RESULT = "the result of a query: focuse.read(pandas.read_sql(query, connection))"
 
-Reader = Callable[[Any, ReadOptions], Graph]
+Reader = Callable[[Path, ReadOptions], Graph]
 
 
-def is_url(source: object) -> bool:
-    """Return whether a source is a URL, also of a scheme that no reader knows: it may contain a password.
+def register_reader(suffixes: Iterable[str], function: str) -> None:
+    """Register a reader for file suffixes such as ".nt".
 
-    >>> is_url("sqlite:///graph.db"), is_url("graph.tsv")
-    (True, False)
+    `function` is "module:name" of a function (path, ReadOptions) -> Graph. Its module is imported when the first such
+    file is read.
     """
-    return isinstance(source, str) and _URL_SCHEME.match(source) is not None
+    READERS.update(dict.fromkeys(suffixes, function))
 
 
-def register_reader(keys: Iterable[str], function: str) -> None:
-    """Register a reader for file suffixes (".nt") and URL schemes ("sqlite://", or "://" for all others).
-
-    `function` is "module:name" of a function (path or URL, ReadOptions) -> Graph. Its module is imported when the
-    first such source is read.
-    """
-    READERS.update(dict.fromkeys(keys, function))
-
-
-def register_binary_file_adviser(function: str) -> None:
-    """Register a function (first bytes, path) -> str that returns advice on reading a binary file, or ''."""
-    BINARY_FILE_ADVISERS.append(function)
-
-
-def registered_reader(key: str) -> Reader | None:
-    """Return the reader registered for a suffix or URL scheme, None if there is none."""
+def registered_reader(suffix: str) -> Reader | None:
+    """Return the reader registered for a suffix, None if there is none."""
     import_module(INTEGRATIONS)
-    return cast(Reader, import_function(READERS[key])) if key in READERS else None
+    return cast(Reader, import_function(READERS[suffix])) if suffix in READERS else None
 
 
 def import_function(path: str) -> Callable[..., Any]:
@@ -369,18 +348,12 @@ def first_lines(path: Path) -> str:
     if data.startswith(b"PK\x03\x04"):
         raise FocuseError(f"{path}: a zip archive or a spreadsheet; unpack it, or save it as CSV, and give that file")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\x00" in data:
-        advice = _binary_file_advice(data, path)
-        if advice:
-            raise FocuseError(f"{path}: {advice}")
+        if data.startswith(b"SQLite format 3") or data[8:12] == b"DUCK":
+            raise FocuseError(f"{path}: a database; give {QUERY_RESULT}")
         raise FocuseError(f"{path}, line 1: not UTF-8 text (UTF-16 or binary); save the file as UTF-8")
     if len(data) == SAMPLE_BYTES and b"\n" in data:
         data = data[: data.rindex(b"\n") + 1]
     return data.decode("utf-8-sig", errors="replace")
-
-
-def _binary_file_advice(data: bytes, path: Path) -> str:
-    import_module(INTEGRATIONS)
-    return next(filter(None, (import_function(adviser)(data, path) for adviser in BINARY_FILE_ADVISERS)), "")
 
 
 def parse_error(path: Path, layout: TableLayout, problem: str) -> FocuseError:

@@ -3,18 +3,14 @@
 The modules named here are imported when a file of their format is read or written, or when their models are used.
 """
 
-from focuse.data.readers import register_binary_file_adviser, register_reader
+from focuse.data.readers import register_reader
 from focuse.data.writers import register_writer
 
-RDF_READ_SUFFIXES = (
-    ".nt", ".ntriples", ".nq", ".nquads", ".ttl", ".turtle", ".trig", ".n3", ".rdf", ".owl", ".xml", ".jsonld",
-)  # fmt: skip
+RDF_READ_SUFFIXES = (".nt", ".nq", ".ttl", ".trig", ".n3", ".rdf", ".owl", ".xml", ".jsonld")
 RDF_WRITE_SUFFIXES = (".nt", ".nq", ".ttl", ".trig")
 
 register_reader(RDF_READ_SUFFIXES, "focuse.integrations.rdf:read_rdf")
 register_reader([".graphml"], "focuse.integrations.graphml:read_graphml")
-register_reader(["sqlite://", "duckdb://", "postgresql://", "postgres://", "://"], "focuse.integrations.sql:read_sql")
-register_binary_file_adviser("focuse.integrations.sql:database_file_advice")
 register_writer(
     RDF_WRITE_SUFFIXES, graph="focuse.integrations.rdf:graph_pieces", links="focuse.integrations.rdf:link_pieces"
 )

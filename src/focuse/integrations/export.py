@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +33,7 @@ SUFFIXES = {
     ".parquet": "parquet", ".csv": "csv", ".tsv": "tsv", ".vec": "word2vec", ".w2v": "word2vec", ".txt": "word2vec",
     ".npz": "numpy", ".safetensors": "safetensors", ".pt": "pyg",
 }  # fmt: skip
-FORMATS = ("parquet", "csv", "tsv", "word2vec", "projector", "numpy", "safetensors", "pyg")
+FORMATS = ("parquet", "csv", "tsv", "word2vec", "numpy", "safetensors", "pyg")
 TEXT_FORMATS = ("csv", "tsv", "word2vec")
 TABLES = ("entities", "relations", "both")
 SPLIT_NAMES = ("train", "valid", "test")
@@ -75,10 +73,10 @@ def export(run: Run, path: str | Path, format: str | None = None, what: str = "e
     run
         A trained run. Its embeddings are written as the model compares them, that is after its encoder.
     path
-        A file, or a new folder for the format 'projector'. Files appear only when they are complete.
+        A file, which appears only when it is complete.
     format
-        'parquet', 'csv', 'tsv', 'word2vec', 'numpy', 'safetensors', 'pyg' (plain tensors of both tables and of the
-        training edges) or 'projector' (for TensorBoard); by default the suffix of `path` decides.
+        'parquet', 'csv', 'tsv', 'word2vec', 'numpy', 'safetensors' or 'pyg' (plain tensors of both tables and of the
+        training edges); by default the suffix of `path` decides.
     what
         'entities', 'relations' or 'both'. A format with one table per file then gets two files, such as
         FILE.entities.csv and FILE.relations.csv.
@@ -91,8 +89,6 @@ def export(run: Run, path: str | Path, format: str | None = None, what: str = "e
         return [path]
     tables = embedding_tables(run, what)
     metadata = {"focuse.model": run.settings.model, "focuse.components": str(components_of(run.scorer.model)[0])}
-    if format == "projector":
-        return _write_folder(tables, path)
     if format in ("numpy", "safetensors"):
         with _replace_file(path) as temporary:
             if format == "numpy":
@@ -120,25 +116,17 @@ def check_export(path: Path, format: str | None, what: str) -> str:
     choose("export", what, TABLES)
     compressed = path.suffix in COMPRESSION
     suffix = (Path(path.stem).suffix if compressed else path.suffix).lower()
-    if format is not None:
-        choose("format", format, FORMATS)
-    elif suffix in SUFFIXES:
-        format = SUFFIXES[suffix]
-    elif not path.suffix:
-        format = "projector"
-    else:
+    if format is None and suffix not in SUFFIXES:
         raise FocuseError(
-            f"{path}: cannot export to {path.suffix}{nearest(suffix, SUFFIXES)}; use {', '.join(SUFFIXES)}, a folder "
-            f"for TensorBoard's projector, or name the format (--format {'|'.join(FORMATS)})"
+            f"{path}: cannot export to {path.suffix or 'a file without suffix'}{nearest(suffix, SUFFIXES)}; use "
+            f"{', '.join(SUFFIXES)}, or name the format (--format {'|'.join(FORMATS)})"
         )
+    format = SUFFIXES[suffix] if format is None else choose("format", format, FORMATS)
     if compressed and format not in TEXT_FORMATS:
         raise FocuseError(f"{path}: {format} files are not compressed; leave out {path.suffix}")
     if not path.absolute().parent.is_dir():
         raise FocuseError(f"{path}: there is no folder {path.parent}; create it first")
-    if format == "projector" and path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise FocuseError(f"{path}: exists already; give a new folder")
-    if format != "projector" or path.is_file():
-        refuse_overwrite(path)
+    refuse_overwrite(path)
     return format
 
 
@@ -185,8 +173,6 @@ def _write_numpy(tables: list[EmbeddingTable], path: Path, target: Path) -> None
         needed = len(table.names) * longest * 4
         if needed > MAX_NAME_BYTES:
             raise FocuseError(f"{target}: NumPy would need {needed / 1e9:.0f} GB for the names; write .parquet")
-        if pc.any(pc.match_substring(table.names, "\x00")).as_py():
-            raise FocuseError(f"{target}: a name contains a zero byte, which NumPy cuts off; write .parquet")
         arrays[table.kind] = table.vectors
         arrays["entity_names" if table.kind == "entities" else "relation_names"] = np.array(
             table.names.to_pylist(), f"<U{longest}"
@@ -216,7 +202,8 @@ def _write_text(table: EmbeddingTable, stream: Any, format: str) -> None:
             names = pa.array([UNSAFE_IN_WORDS.sub(lambda sign: quote(sign[0]), name) for name in names.to_pylist()])
         if format == "csv":
             names = pc.binary_join_element_wise('"', pc.replace_substring(names, '"', '""'), '"', "")
-        stream.write(_lines(names, delimiter, _joined_numbers(vectors, delimiter)))
+        lines = pc.binary_join_element_wise(names, delimiter, _joined_numbers(vectors, delimiter), "\n", "")
+        stream.write(column_bytes(lines))
 
 
 def _joined_numbers(vectors: Vectors, delimiter: str) -> pa.Array:
@@ -225,44 +212,6 @@ def _joined_numbers(vectors: Vectors, delimiter: str) -> pa.Array:
     texts = pa.array(np.ascontiguousarray(vectors).ravel()).cast(pa.string())
     offsets = pa.array(np.arange(count + 1, dtype=np.int32) * width)
     return pc.binary_join(pa.ListArray.from_arrays(offsets, texts), delimiter)
-
-
-def _lines(*columns: Any) -> pa.Buffer | bytes:
-    return column_bytes(pc.binary_join_element_wise(*columns, "\n", ""))
-
-
-def _write_folder(tables: list[EmbeddingTable], folder: Path) -> list[Path]:
-    """Write the folder that TensorBoard's projector opens; it appears only when it is complete."""
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
-    try:
-        try:
-            temporary.mkdir()
-        except OSError as error:
-            raise FocuseError(f"{folder}: {error.strerror or error}; choose a folder that is writable") from None
-        entries = [_write_projector_table(table, temporary) for table in tables]
-        (temporary / "projector_config.pbtxt").write_text("".join(entries), encoding="utf-8")
-        with suppress(OSError):
-            folder.rmdir()  # an empty folder may exist
-        temporary.rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return sorted(folder.iterdir())
-
-
-def _write_projector_table(table: EmbeddingTable, folder: Path) -> str:
-    """Write the vectors and the labels of a table, and return its entry in the projector's configuration."""
-    prefix = "" if table.kind == "entities" else f"{table.kind}_"
-    with (folder / f"{prefix}tensors.tsv").open("wb") as rows, (folder / f"{prefix}metadata.tsv").open("wb") as labels:
-        for names, vectors in table.chunks():
-            rows.write(_lines(_joined_numbers(vectors, "\t")))
-            for character, escaped in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r")):
-                names = pc.replace_substring(names, character, escaped)
-            labels.write(_lines(names))
-    return (
-        f'embeddings {{\n  tensor_name: "{table.kind}"\n  tensor_shape: {len(table.names)}\n'
-        f'  tensor_shape: {table.width}\n  tensor_path: "{prefix}tensors.tsv"\n'
-        f'  metadata_path: "{prefix}metadata.tsv"\n}}\n'
-    )
 
 
 def graph_tensors(run: Run, parts: Sequence[str] | str = ("train",)) -> dict[str, Any]:

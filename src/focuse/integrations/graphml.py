@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 from xml.sax.saxutils import quoteattr
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from focuse.data.graph import ALL_WEIGHTS_MISSING, Graph, WeightColumns, from_columns
-from focuse.data.readers import (
-    ReadOptions,
-    inspect_file,
-    number_column,
-    open_decompressed,
-    text_column,
-)
+from focuse.data.graph import Graph
+from focuse.data.readers import ReadOptions, graph_from_table, inspect_file, open_decompressed
 from focuse.data.sniffer import HEADINGS, ROLES
 from focuse.data.writers import column_bytes, refuse_characters
 from focuse.errors import FocuseError, counted, nearest
-from focuse.integrations.rdf import annotation_names, check_missing, refuse_dangerous_entities
+from focuse.integrations.rdf import check_annotation_options, check_xml
+from focuse.system import chunks
 
 NAMESPACE = "http://graphml.graphdrawing.org/xmlns"
 DEFAULT_RELATION = "related"  # of edges without data that names one
@@ -39,38 +34,12 @@ ESCAPES = (
 # ---- reading --------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class EdgeKeys:
-    """The data keys that a file declares for its edges: their names, which are real numbers, and their defaults."""
+class EdgeKey(NamedTuple):
+    """A key of data that a file declares for its edges."""
 
-    names: dict[str, str] = field(default_factory=dict)
-    real: list[str] = field(default_factory=list)
-    defaults: dict[str, str] = field(default_factory=dict)
-
-    def declare(self, element: ElementTree.Element) -> None:
-        if element.get("for", "all") in ("edge", "all"):
-            key = element.get("id", "")
-            self.names[key] = element.get("attr.name") or key
-            if element.get("attr.type") in ("double", "float"):
-                self.real.append(key)
-            for child in element:
-                if _tag(child) == "default":
-                    self.defaults[key] = child.text or ""
-
-    def find(self, words: Sequence[str]) -> str | None:
-        """Return the key with the first of these names that is declared."""
-        by_name = {name.lower(): key for key, name in reversed(self.names.items())}
-        return next((by_name[word] for word in words if word in by_name), None)
-
-    def key_of(self, name: str, where: str) -> str:
-        """Return the key with this name or id; raise an error if there is none."""
-        for key, known in self.names.items():
-            if name in (known, key):
-                return key
-        known = ", ".join(self.names.values()) or "none"
-        raise FocuseError(
-            f"{where}: edges have no data {name!r}{nearest(name, self.names.values())}; they have {known}"
-        )
+    name: str
+    is_real: bool
+    default: str | None
 
 
 def read_graphml(path: Path, options: ReadOptions) -> Graph:
@@ -80,36 +49,29 @@ def read_graphml(path: Path, options: ReadOptions) -> Graph:
     double or float.
     """
     inspect_file(path)
-    weights = annotation_names(path, options)
-    check_missing(options.missing_weight)
-    return _read_file(path, weights, options.missing_weight)
-
-
-def _read_file(path: Path, weights: Sequence[str] | None, missing: float | str | None) -> Graph:
-    where = str(path)
-    edges = _EdgeCollector(where, weights)
+    check_annotation_options(path, options)
+    edges = _EdgeCollector(str(path), options)
     try:
-        refuse_dangerous_entities(path)
+        check_xml(path)
         with open_decompressed(path) as stream:
             edges.read(stream)
     except ElementTree.ParseError as error:
         line, _ = error.position
-        raise FocuseError(f"{where}, line {line}: not XML: {str(error).partition(': line')[0]}") from None
+        raise FocuseError(f"{path}, line {line}: not XML: {str(error).partition(': line')[0]}") from None
     except (pa.ArrowException, OSError, EOFError, LookupError, ValueError) as error:  # also of unknown encodings
-        raise FocuseError(f"{where}: {' '.join(str(error).split())[:200]}") from None
-    return edges.graph(missing)
+        raise FocuseError(f"{path}: {' '.join(str(error).split())[:200]}") from None
+    return edges.graph()
 
 
 class _EdgeCollector:
-    """Collects edges while a file is parsed, encoded a chunk at a time."""
+    """Collects edges while a file is parsed."""
 
-    def __init__(self, where: str, weights: Sequence[str] | None) -> None:
-        self.where, self.weights = where, weights
-        self.keys = EdgeKeys()
-        self.relation_key: str | None = None
-        self.weight_keys: list[str] | None = None  # chosen once all keys are declared
-        self.pending: list[list[Any]] = [[], [], []]
-        self.blocks: list[list[pa.Array]] = [[], [], []]
+    def __init__(self, where: str, options: ReadOptions) -> None:
+        self.where, self.options = where, options
+        self.keys: dict[str | None, EdgeKey] = {}
+        self.chosen: list[str | None] = []  # the keys of the relation and the weights, once all are declared
+        self.columns: list[list[str | None]] = []
+        self.names: dict[str | None, str | None] = {}  # each distinct name once, because every edge has its own copy
         self.num_undirected = 0
 
     def read(self, stream: Any) -> None:
@@ -122,79 +84,70 @@ class _EdgeCollector:
                     directed = element.get("edgedefault", "directed") != "undirected"
                 elif tag == "hyperedge":
                     raise FocuseError(f"{self.where}: it has hyperedges; give edges between two nodes")
-            elif tag == "key":
-                self.keys.declare(element)
+            elif tag == "key" and element.get("for", "all") in ("edge", "all"):
+                key = element.get("id", "")
+                default = next((child.text or "" for child in element if _tag(child) == "default"), None)
+                is_real = element.get("attr.type") in ("double", "float")
+                self.keys[key] = EdgeKey(element.get("attr.name") or key, is_real, default)
             elif tag == "edge":
                 self._add(element, directed)
             if event == "end" and tag in ("node", "edge") and parent is not None:
                 parent.clear()  # else all elements would stay in memory
-        self._encode()
 
     def _add(self, element: ElementTree.Element, directed: bool) -> None:
-        if self.weight_keys is None:
+        if not self.chosen:
             self._choose_keys()
         data = {child.get("key"): child.text or "" for child in element if _tag(child) == "data"}
-        relation = data.get(self.relation_key, self.keys.defaults.get(self.relation_key or "", DEFAULT_RELATION))
-        row = [element.get("source"), relation or DEFAULT_RELATION, element.get("target")]
-        row += [data.get(key, self.keys.defaults.get(key)) for key in self.weight_keys or ()]
-        for column, value in zip(self.pending, row, strict=True):
+        relation, *weights = (data.get(key, self.keys[key].default) for key in self.chosen)
+        names = (element.get("source"), relation or DEFAULT_RELATION, element.get("target"))
+        row = [*(self.names.setdefault(name, name) for name in names), *weights]
+        for column, value in zip(self.columns, row, strict=True):
             column.append(value)
         self.num_undirected += not (element.get("directed") == "true" if element.get("directed") else directed)
-        if len(self.pending[0]) >= CHUNK_EDGES:
-            self._encode()
 
     def _choose_keys(self) -> None:
-        first = ["relation", "label", "type"]
-        self.relation_key = self.keys.find([*first, *sorted(HEADINGS["relation"] - set(first))])
-        if self.weights is not None:
-            self.weight_keys = [self.keys.key_of(name, self.where) for name in self.weights]
+        by_name = {key.name.lower(): each for each, key in reversed(self.keys.items())}
+        words = ["relation", "label", "type", *sorted(HEADINGS["relation"])]
+        relation = next((by_name[word] for word in words if word in by_name), None)
+        if self.options.weights is not None:
+            weights = list(map(self._key_of, map(str, self.options.weights)))
         else:
-            key = self.keys.find(["weight", *sorted(HEADINGS["weight"] - {"weight"})])
-            self.weight_keys = [key] if key is not None and key not in self.keys.real else []
-            self.weight_keys = [found for found in [*self.weight_keys, *self.keys.real] if found != self.relation_key]
-        self.pending += [[] for _ in self.weight_keys]
-        self.blocks += [[] for _ in self.weight_keys]
+            words = ["weight", *sorted(HEADINGS["weight"])]
+            usual = [by_name[word] for word in words if word in by_name][:1]
+            real = [each for each, key in self.keys.items() if key.is_real]
+            weights = [key for key in [*(key for key in usual if key not in real), *real] if key != relation]
+        self.chosen = [relation, *weights]
+        self.keys.setdefault(None, EdgeKey("relation", False, None))
+        self.columns = [[] for _ in range(len(self.chosen) + 2)]
 
-    def _encode(self) -> None:
-        if self.pending[0]:
-            for index, (column, blocks) in enumerate(zip(self.pending, self.blocks, strict=True)):
-                values = pa.array(column, pa.string())
-                blocks.append(values.dictionary_encode() if index < 3 else values)
-                column.clear()
+    def _key_of(self, name: str) -> str | None:
+        """Return the key with this name or id; raise an error if there is none."""
+        names = [key.name for key in self.keys.values()]
+        for each, key in self.keys.items():
+            if name in (key.name, each):
+                return each
+        raise FocuseError(
+            f"{self.where}: edges have no data {name!r}{nearest(name, names)}; they have {', '.join(names) or 'none'}"
+        )
 
-    def graph(self, missing: float | str | None) -> Graph:
-        if not self.blocks[0]:
+    def graph(self) -> Graph:
+        if not self.columns:
             raise FocuseError(f"{self.where}: no edges; expected GraphML with <edge source=… target=…>")
-        columns = [pa.chunked_array(blocks) for blocks in self.blocks]
-        notes = []
+        columns = [pa.array(column, pa.string()) for column in self.columns]
+        notes, missing = [], self.options.missing_weight
         if self.num_undirected:
             notes.append(f"{self.where}: {self.num_undirected:,} undirected edges are read once, from source to target")
         if len(columns) > 3 and missing is not None:
-            bare = pc.is_null(columns[3])
-            for column in columns[4:]:
-                bare = pc.and_(bare, pc.is_null(column))
-            if missing == "drop":
-                columns = [column.filter(pc.invert(bare)) for column in columns]
-                dropped = pc.sum(bare).as_py()
-                notes += [f"{self.where}: {counted(dropped, 'edges')} without a weight left out"] if dropped else []
-            else:
+            bare = reduce(pc.and_, map(pc.is_null, columns[3:]))
+            dropped = pc.sum(bare).as_py()
+            if missing != "drop":
                 columns[3:] = [pc.if_else(bare, str(float(missing)), column) for column in columns[3:]]
-        return replace(self._encoded(columns), notes=tuple(notes))
-
-    def _encoded(self, columns: list[pa.ChunkedArray]) -> Graph:
-        head, relation, tail = (
-            text_column(column, role, self.where) for column, role in zip(columns, ROLES[:3], strict=False)
-        )
-        if len(columns) == 3:
-            return from_columns(head, relation, tail, None, self.where)
-        if len(columns) == 4:
-            return from_columns(head, relation, tail, number_column(columns[3], self.where), self.where)
-        values = np.stack([number_column(column, self.where, allow_missing=True) for column in columns[3:]], axis=1)
-        several = WeightColumns(tuple(self.keys.names[key] for key in self.weight_keys or ()), values)
-        if not several.present.any(axis=1).all():
-            row = int(np.flatnonzero(~several.present.any(axis=1))[0]) + 1
-            raise FocuseError(f"{self.where}, edge {row}: {ALL_WEIGHTS_MISSING}")
-        return from_columns(head, relation, tail, None, self.where, several)
+            elif dropped:
+                columns = [column.filter(pc.invert(bare)) for column in columns]
+                notes.append(f"{self.where}: {counted(dropped, 'edges')} without a weight left out")
+        names = [*ROLES[:3], *(self.keys[key].name for key in self.chosen[1:])]
+        table = pa.table(columns, names)
+        return replace(graph_from_table(table, range(1, len(names) + 1), self.where), notes=tuple(notes))
 
 
 def _tag(element: ElementTree.Element) -> str:
@@ -207,7 +160,7 @@ def _tag(element: ElementTree.Element) -> str:
 def graph_pieces(graph: Graph, suffix: str, base: str, path: Path) -> Iterator[pa.Buffer | bytes]:
     """Yield the text of a GraphML file with a graph's edges and weights."""
     refuse_characters(graph, path, NOT_XML, "a character that XML cannot represent; write .csv or .parquet instead")
-    head, relation, tail = (pa.array(column) for column in (graph.head, graph.relation, graph.tail))
+    ids = [pa.array(column) for column in (graph.head, graph.relation, graph.tail)]
     weights = graph.weights_by_name() if graph.weighted else {}
     keys = [f"w{number}" for number in range(1, len(weights) + 1)]
     declared = [
@@ -225,12 +178,12 @@ def graph_pieces(graph: Graph, suffix: str, base: str, path: Path) -> Iterator[p
     entities, relations = (escape_xml(names.column) for names in (graph.entities, graph.relations))
     if len(entities):
         yield column_bytes(pc.binary_join_element_wise('<node id="', entities, '"/>\n', ""))
-    for start in range(0, len(head), CHUNK_EDGES):
-        ids = [column.slice(start, CHUNK_EDGES) for column in (head, relation, tail)]
-        parts: list[Any] = ['<edge source="', entities.take(ids[0]), '" target="', entities.take(ids[2])]
-        parts += ['"><data key="relation">', relations.take(ids[1]), "</data>"]
+    for chunk in chunks(len(graph), CHUNK_EDGES):
+        head, relation, tail = (column[chunk] for column in ids)
+        parts: list[Any] = ['<edge source="', entities.take(head), '" target="', entities.take(tail)]
+        parts += ['"><data key="relation">', relations.take(relation), "</data>"]
         for key, column in zip(keys, weights.values(), strict=True):
-            text = column.slice(start, CHUNK_EDGES).cast(pa.string())
+            text = column[chunk].cast(pa.string())
             parts.append(pc.fill_null(pc.binary_join_element_wise(f'<data key="{key}">', text, "</data>", ""), ""))
         yield column_bytes(pc.binary_join_element_wise(*parts, "</edge>\n", ""))
     yield b"</graph>\n</graphml>\n"

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focuse.data.graph import Graph
+from focuse.data.graph import Graph, Vocabulary, isin_sorted
 from focuse.data.readers import read
-from focuse.data.triple_index import find_sorted_tensor
+from focuse.data.triple_index import find_sorted_tensor, id_tensors
 from focuse.data.weights import default_normalizer, fit_normalizer
 from focuse.errors import FocuseError, install_command
 from focuse.objective.focuse import FocusELayer
@@ -37,34 +37,32 @@ except ImportError as error:
 
 
 class EdgeWeights(LossWeighter):  # type: ignore[misc]
-    """What triples weigh, looked up by their ids; NaN for one that is not known.
+    """The weights of triples, looked up by ids; NaN for a triple that is not known.
 
-    `triples` int64 [n, 3] as PyKEEN trains on them (with inverse ones, if it makes such), `weight` [n] in [0, 1].
+    `triples` int64 [n, 3] are those that PyKEEN trains on (with inverse ones, if it makes such), `weight` [n] their
+    weights in [0, 1].
     """
 
     def __init__(self, triples: Tensor, weight: Tensor, entities: int, relations: int) -> None:
-        if not len(triples):
-            raise FocuseError("EdgeWeights: no triples; give those that are trained on")
         if weight.shape != triples.shape[:1]:
             raise FocuseError(f"EdgeWeights: {len(triples):,} triples have {weight.numel():,} weights; give one each")
-        most = torch.tensor([entities, relations, entities], device=triples.device)
-        if not bool(((triples >= 0) & (triples < most)).all()):
+        sizes = torch.tensor([entities, relations, entities], device=triples.device)
+        if not bool(((triples >= 0) & (triples < sizes)).all()):
             raise FocuseError(f"EdgeWeights: ids reach beyond {entities:,} entities or {relations:,} relations")
         if not bool(((weight >= 0) & (weight <= 1)).all()):
             raise FocuseError("EdgeWeights: weights must lie in [0, 1]; EdgeWeights.of normalizes them")
         self.entities, self.relations = entities, relations
-        keys = self._keys(*triples.unbind(-1))
-        self.keys, order = torch.sort(keys)
+        self.keys, order = torch.sort(self._keys(*triples.unbind(-1)))
         self.weight = weight.to(torch.get_default_dtype())[order]
-        if len(self.keys) > 1 and bool((self.keys[1:] == self.keys[:-1]).any()):
+        if bool((self.keys[1:] == self.keys[:-1]).any()):
             raise FocuseError("EdgeWeights: a triple has two weights; EdgeWeights.of makes one of them")
 
     @classmethod
     def of(cls, factory: Any, graph: Any, *, normalize: str | None = None, duplicates: str = "max") -> Self:
-        """Weights of the triples of a PyKEEN `factory`, from a `graph` by names (whatever `focuse.read` takes).
+        """Return weights of the triples of a PyKEEN `factory`, from a `graph` by names (whatever `focuse.read` takes).
 
-        The graph may hold more than the factory does, and in any order. PyKEEN keeps one of several equal triples;
-        `duplicates` says what that one weighs: the max, the mean or the last. Then weights are normalized as by
+        The graph may have more triples than the factory, in any order. PyKEEN keeps one of several equal triples;
+        `duplicates` is the weight of that one: the max, the mean or the last. Then weights are normalized as by
         `focuse train`: `normalize` is one of its normalizers, fitted on the factory's triples alone.
 
         >>> from pykeen.triples import TriplesFactory
@@ -81,35 +79,36 @@ class EdgeWeights(LossWeighter):  # type: ignore[misc]
             raise FocuseError("PyKEEN keeps one of several equal triples; say which weight counts: max, mean or last")
         found = read(graph)
         if found.columns is not None:
-            raise FocuseError(f"{found.source}: it has several weights an edge; give one, like graph.column('score')")
-        ids = _ids(factory, found)
-        inside = ids.min(axis=1, initial=0) >= 0
-        found, ids = found.select(inside), ids[inside]
-        entities, relations = factory.num_entities, factory.real_num_relations
-        own = np.unique(_number(factory.mapped_triples.numpy(), entities, relations))
-        used = np.isin(_number(ids, entities, relations), own)
-        merged = found.select(used).merge_repeated(duplicates)
-        ids = _ids(factory, merged)
-        _complete(factory, own, _number(ids, entities, relations), found.source)
-        share = fit_normalizer(normalize or default_normalizer(merged), merged).transform(
-            merged.weight, merged.relation
+            raise FocuseError(f"{found.source}: several weights per edge; give one, like graph.column('score')")
+        head, relation, tail = factory.mapped_triples.numpy().astype(np.int32).T
+        entities, relations = (
+            Vocabulary(sorted(ids, key=ids.get)) for ids in (factory.entity_to_id, factory.relation_to_id)
         )
-        triples, weight = torch.from_numpy(ids), torch.from_numpy(share)
-        if factory.create_inverse_triples:  # an edge back weighs what the edge does
+        train = Graph(head, relation, tail, np.ones(len(head)), entities, relations)
+        aligned = found.align(train).graph
+        merged = aligned.select(isin_sorted(aligned.keys, np.sort(train.keys))).merge_repeated(duplicates)
+        missing = train.select(~isin_sorted(train.keys, np.sort(merged.keys)))
+        if len(missing):
+            first = ", ".join(list(missing.to_arrow().slice(0, 1).to_pylist()[0].values())[:3])
+            raise FocuseError(
+                f"{found.source}: {len(missing):,} of {len(train):,} training triples have no weight there, "
+                f"the first is ({first})"
+            )
+        normalizer = fit_normalizer(normalize or default_normalizer(merged), merged)
+        weight = torch.from_numpy(normalizer.transform(merged.weight, merged.relation))
+        triples = torch.stack(id_tensors(merged), dim=1)
+        if factory.create_inverse_triples:  # an inverse triple has the weight of its triple
             inverter = factory.relation_inverter
             triples = torch.cat([inverter.map(triples), inverter.map(triples, invert=True).flip(1)])
             weight = weight.repeat(2)
-        return cls(triples, weight, entities, factory.num_relations)
+        return cls(triples, weight, factory.num_entities, factory.num_relations)
 
     def __call__(self, h: Any, r: Any, t: Any) -> Tensor:
-        """Weights of triples by ids that broadcast; None stands for all there are."""
-        every = (self.entities, self.relations, self.entities)
-        ids = [
-            torch.arange(size) if part is None else torch.as_tensor(part)
-            for part, size in zip((h, r, t), every, strict=True)
-        ]
-        keys = self._keys(*ids)
-        index, found = find_sorted_tensor(self.keys, keys)
+        """Return weights of triples by ids that broadcast; None stands for all ids."""
+        sizes = (self.entities, self.relations, self.entities)
+        given = zip((h, r, t), sizes, strict=True)
+        ids = [torch.arange(size) if part is None else torch.as_tensor(part) for part, size in given]
+        index, found = find_sorted_tensor(self.keys, self._keys(*ids))
         return torch.where(found, self.weight[index], torch.nan)
 
     def _keys(self, h: Tensor, r: Tensor, t: Tensor) -> Tensor:
@@ -222,29 +221,3 @@ class BetaDecay(TrainingCallback):  # type: ignore[misc]
         self.betas.append(float(self.focused.beta or 0.0))
         if self.training_loop.result_tracker is not None:
             self.training_loop.result_tracker.log_metrics({"beta": self.betas[-1]}, step=epoch)
-
-
-def _ids(factory: Any, graph: Graph) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Triples in a factory's ids, int64 [n, 3]; −1 where it does not know a name."""
-    entity = np.array([factory.entity_to_id.get(name, -1) for name in graph.entities], np.int64)
-    relation = np.array([factory.relation_to_id.get(name, -1) for name in graph.relations], np.int64)
-    return np.stack([entity[graph.head], relation[graph.relation], entity[graph.tail]], axis=1)
-
-
-def _number(ids: Any, entities: int, relations: int) -> Any:
-    """One number a triple: [n, 3] -> [n]."""
-    return (ids[:, 0] * relations + ids[:, 1]) * entities + ids[:, 2]
-
-
-def _complete(factory: Any, own: Any, weighed: Any, source: str) -> None:
-    """Raise where a triple of the factory has no weight."""
-    missing = own[~np.isin(own, weighed)]
-    if not len(missing):
-        return
-    rest, tail = divmod(int(missing[0]), factory.num_entities)
-    head, relation = divmod(rest, factory.real_num_relations)
-    names, kinds = factory.entity_id_to_label, factory.relation_id_to_label
-    raise FocuseError(
-        f"{source}: {len(missing):,} of {len(own):,} training triples have no weight there, "
-        f"the first is ({names[head]}, {kinds[relation]}, {names[tail]})"
-    )

@@ -9,14 +9,14 @@ scores would mean nothing without them, see `CONSTRAINTS`; initial embeddings ar
 
 from __future__ import annotations
 
-import ast
 import copy
 import inspect
 import itertools
 import math
 import threading
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any, ClassVar, Self
 
@@ -30,19 +30,6 @@ from focuse.models.base import CURRENT_CHUNK, Context, Requirement, Side, Table,
 from focuse.option_strings import choose
 
 PREFIX = "pykeen:"
-# Parts of PyKEEN that cannot be a model here, and why. Every interaction that its resolver lists can.
-_WRAPS, _ENCODES = (
-    "wraps another interaction; give that one",
-    "computes entities from the graph, it is no interaction; train it inside PyKEEN with focuse.integrations.pykeen",
-)
-NOT_SERVED: dict[str, str] = {
-    "Clamped": _WRAPS,
-    "DirectionAverage": _WRAPS,
-    "MonotonicAffineTransformation": _WRAPS,
-    "CompGCN": _ENCODES,
-    "NodePiece": _ENCODES,
-    "RGCN": _ENCODES,
-}
 # Arguments that a constructor needs, as PyKEEN's model of the same name gives them.
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "LineaRE": {"p": 1},
@@ -56,16 +43,11 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 # Letters of a shape that are not the dimension: k parts of a quaternion, slices of NTN; one size per box.
 LETTERS: dict[str, dict[str, int]] = {"QuatE": {"k": 4}, "NTN": {"k": 4}, "CP": {"k": 1}, "BoxE": {"s": 1}}
-# Arguments of constructors that are sizes of rows, and the letter whose size they are.
-SIZES = {"embedding_dim": "d", "head_dim": "d", "input_dim": "d", "relation_dim": "e", "tail_dim": "f"}
+SIZES = ("embedding_dim", "head_dim", "input_dim", "relation_dim", "tail_dim")  # arguments that are the dimension
 DIVERGENCES = {"KG2E"}  # never above 0, like distances
-SMALL_DIMS = range(1, 513)  # dimensions in which an example of an interaction is tried
+MAX_SMALL_DIM = 512  # an example of an interaction is tried in dimensions up to this one
 
 Reshape = Callable[[Tensor], Tensor]
-
-
-def _identity(rows: Tensor) -> Tensor:
-    return rows
 
 
 def _unit(rows: Tensor) -> Tensor:
@@ -100,7 +82,6 @@ class PykeenModel(TripleModel):
 
     title: ClassVar[str]
     options: ClassVar[Mapping[str, Any]]
-    letters: ClassVar[Mapping[str, int]]
     probe: ClassVar[Any]
     # An interaction may normalize by the batch, and may initialize rows by all of them.
     requires: ClassVar[frozenset[Requirement]] = frozenset({"whole batch", "whole table"})
@@ -113,17 +94,18 @@ class PykeenModel(TripleModel):
         return self._width("entity", dim), self._width("relation", dim)
 
     def _width(self, table: str, dim: int) -> int:
-        shapes = self.probe.entity_shape if table == "entity" else self.probe.relation_shape
-        numbers = sum(math.prod(size) for size in self.sizes(shapes, dim))
+        numbers = sum(map(math.prod, self._sizes(table, dim)))
         return (2 if self.probe.is_complex else 1) * numbers or 1  # UM has no relations, and nothing reads its 1
+
+    def _sizes(self, table: str, dim: int) -> list[tuple[int, ...]]:
+        """Return the shapes of a row's tensors, which PyKEEN writes as letters: ('d', 'kd') -> [(dim,), (4, dim)]."""
+        letters = LETTERS.get(self.title, {})
+        shapes = self.probe.entity_shape if table == "entity" else self.probe.relation_shape
+        return [tuple(letters.get(letter, dim) for letter in shape) for shape in shapes]
 
     @classmethod
     def _unfit(cls, dim: int, error: Exception) -> FocuseError:
         return UnfitDimension(f"model {cls.name!r} cannot have dim {dim} (PyKEEN says: {error}); try another")
-
-    def sizes(self, shapes: Sequence[str], dim: int) -> list[tuple[int, ...]]:
-        """Shapes of the tensors in a row, one letter per size: ('d', 'kd') -> [(dim,), (4, dim)]."""
-        return [tuple(self.letters.get(letter, dim) for letter in shape) for shape in shapes]
 
     @classmethod
     def build(cls, dim: int, seed: int = 0) -> Any:
@@ -212,7 +194,7 @@ class PykeenModel(TripleModel):
 
     def _tensors(self, table: str, rows: Tensor, dim: int, at: Collection[int] = range(99)) -> list[Tensor]:
         """Rows [..., width] as tensors of the interaction's shapes; those `at` these places are constrained."""
-        sizes = self.sizes(self.probe.entity_shape if table == "entity" else self.probe.relation_shape, dim)
+        sizes = self._sizes(table, dim)
         if not sizes:
             return []
         numbers = torch.complex(*rows.chunk(2, -1)) if self.probe.is_complex else rows
@@ -220,11 +202,10 @@ class PykeenModel(TripleModel):
             part.reshape(*rows.shape[:-1], *size)
             for part, size in zip(torch.split(numbers, [math.prod(size) for size in sizes], -1), sizes, strict=True)
         ]
-        constraints = CONSTRAINTS.get(self.title, {})
-        return [
-            constraints.get((table, place), _identity)(part) if place in at else part
-            for place, part in enumerate(found)
-        ]
+        for (where, place), constraint in CONSTRAINTS.get(self.title, {}).items():
+            if where == table and place in at:
+                found[place] = constraint(found[place])
+        return found
 
 
 @cache
@@ -232,25 +213,17 @@ def interaction_model(name: str) -> type[PykeenModel]:
     """The model called 'pykeen:NAME' or 'pykeen:NAME:option=value,…', NAME in upper or lower case."""
     word, _, text = name.removeprefix(PREFIX).partition(":")
     known = interactions(name)
-    title = {title.lower(): title for title in [*known, *NOT_SERVED]}.get(word.lower(), word)
-    if title in NOT_SERVED:
-        raise FocuseError(f"model {name!r}: {title} {NOT_SERVED[title]}")
+    title = {title.lower(): title for title in known}.get(word.lower(), word)
     choose("interaction of PyKEEN", title, known)
     options = _options(name, text)
-    # A letter is a size in the interaction's shapes, unless its constructor takes one of that name (the norm p).
-    own = [letter for letter in options if len(letter) == 1 and letter not in _parameters(known[title])]
-    letters = LETTERS.get(title, {}) | {letter: options.pop(letter) for letter in own}
-    for letter in own:
-        if type(letters[letter]) is not int or letters[letter] < 1 or letter == "d":
-            raise FocuseError(
-                f"model {name!r}: {letter}={letters[letter]}: give a whole number of at least 1 (dim is d)"
-            )
-    made = {"name": name, "title": title, "letters": letters, "options": _default_arguments(title) | options}
+    takes = _parameters(known[title])
+    for option in options:
+        if option not in takes:
+            names = ", ".join(each for each in takes if each not in (*SIZES, "args")) or "none"
+            raise FocuseError(f"model {name!r}: {title} has no option {option!r}; it takes {names}")
+    made = {"name": name, "title": title, "options": _default_arguments(title) | options}
     model: type[PykeenModel] = type(title, (PykeenModel,), made)
     model.probe = probe = _probe(model)
-    sizes = {letter for shape in (*probe.entity_shape, *probe.relation_shape) for letter in shape}
-    if not sizes.issuperset(own):
-        raise FocuseError(f"model {name!r}: {title} has the sizes {', '.join(sorted(sizes)) or 'dim'}, not {own}")
     model.buffers = frozenset(name for name in _held(probe) if name.endswith(("running_mean", "running_var")))
     model.components = 2 if probe.is_complex else 1
     if hasattr(probe, "power_norm") or title in DIVERGENCES:  # a norm or a divergence: scores are never above 0
@@ -269,7 +242,7 @@ def interactions(name: str = PREFIX) -> dict[str, type[Any]]:
 
 
 def _default_arguments(title: str) -> dict[str, Any]:
-    """Arguments of the constructor unless an option replaces them."""
+    """Return arguments of the constructor unless an option replaces them."""
     if title == "AutoSF":
         from pykeen.models.unimodal.auto_sf import YAGO310_COEFFICIENTS
 
@@ -278,23 +251,22 @@ def _default_arguments(title: str) -> dict[str, Any]:
 
 
 def _options(name: str, text: str) -> dict[str, Any]:
-    """'p=2,activation=tanh' as a dictionary; values are Python literals, a bare word is a string."""
-    try:
-        call = ast.parse(f"_({text})", mode="eval").body
-        if not isinstance(call, ast.Call) or call.args or not isinstance(call.func, ast.Name):
-            raise ValueError
-        found = {str(part.arg): _value(part.value) for part in call.keywords}
-        if len(found) < len(call.keywords):
-            raise ValueError
-        return found
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        raise FocuseError(f"model {name!r}: write options like pykeen:TransE:p=2,power_norm=true") from None
+    """Return 'p=2,activation=tanh' as a dictionary; values are numbers, words, true, false or none."""
+    options: dict[str, Any] = {}
+    for part in filter(None, text.split(",")):
+        key, _, value = part.partition("=")
+        parsed = _value(value)
+        if key in options or (isinstance(parsed, str) and not parsed.isidentifier()):
+            raise FocuseError(f"model {name!r}: write options like pykeen:TransE:p=2,power_norm=true")
+        options[key] = parsed
+    return options
 
 
-def _value(node: ast.expr) -> Any:
-    if isinstance(node, ast.Name):
-        return {"true": True, "false": False}.get(node.id, node.id)
-    return ast.literal_eval(node)
+def _value(text: str) -> Any:
+    for number in (int, float):
+        with suppress(ValueError):
+            return number(text)
+    return {"true": True, "false": False, "none": None}.get(text.lower(), text)
 
 
 def _parameters(interaction: type[Any]) -> list[str]:
@@ -306,27 +278,17 @@ def _parameters(interaction: type[Any]) -> list[str]:
 def _arguments(model_class: type[PykeenModel], dim: int) -> dict[str, Any]:
     """All arguments of the constructor of an interaction of this size."""
     takes = _parameters(interactions()[model_class.title])
-    sizes = {name: model_class.letters.get(letter, dim) for name, letter in SIZES.items() if name in takes}
+    sizes = {name: dim for name in SIZES if name in takes}
     heads = {"num_heads": math.gcd(dim, 8)} if "num_heads" in takes else {}
     return {**sizes, **heads, **model_class.options}
 
 
 def _probe(model_class: type[PykeenModel]) -> Any:
-    """An example: the interaction in the smallest dimension that it can have."""
-    unknown = [*set(model_class.options) - set(_parameters(interactions()[model_class.title]))]
-    if unknown:
-        takes = [name for name in _parameters(interactions()[model_class.title]) if name not in (*SIZES, "args")]
-        raise FocuseError(
-            f"model {model_class.name!r}: {model_class.title} has no option {unknown[0]!r}; "
-            f"it takes {', '.join(takes) or 'none'}"
-        )
-    fault: FocuseError | None = None
-    for dim in SMALL_DIMS:
-        try:
+    """Return an example: the interaction in the smallest dimension that it can have."""
+    for dim in range(1, MAX_SMALL_DIM):
+        with suppress(UnfitDimension):
             return model_class.build(dim)
-        except UnfitDimension as error:
-            fault = error
-    raise fault or FocuseError(f"model {model_class.name!r} cannot be made")
+    return model_class.build(MAX_SMALL_DIM)
 
 
 def _named(module: nn.Module) -> dict[str, Tensor]:

@@ -1,7 +1,7 @@
 """Trackers: callbacks that log a training to TensorBoard, MLflow or Weights & Biases.
 
-The folder of a run remembers in tracking.toml where it is tracked, so that a resumed training goes on there. A
-tracker that fails is noted once, and training goes on without it.
+The folder of a run remembers in tracking.toml where it is tracked, so that a training that is resumed with the same
+tracker continues the same log. A tracker that fails is noted once, and the training continues without it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import os
 import time
 import tomllib
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -26,23 +25,21 @@ from focuse.training.callbacks import Callback, TrainingInfo, describe_error
 from focuse.training.validation import best_epoch_row
 
 FILE = "tracking.toml"
+PROJECT = "focuse"  # of Weights & Biases, and the experiment of MLflow, unless another is named
 
 
 class Tracker(Callback):
-    """A callback that writes settings, figures of each epoch and the end of a training somewhere.
+    """A callback that logs the settings, the metrics of each epoch and the end of a training.
 
-    `place` says where, in the tracker's own words. With `evaluate` the test figures are measured and written at the
-    end. A tracker that cannot begin is an error before the first step; one that fails later is noted, once, and the
-    training goes on.
+    `place` is where, in the tracker's own words. A tracker that cannot begin is an error before the first step, and one
+    that fails later is noted once.
     """
 
     kind: ClassVar[str]
     module: ClassVar[str]  # of the library that it needs
 
-    def __init__(self, place: str | Path | None = None, *, evaluate: bool = False) -> None:
+    def __init__(self, place: str | Path | None = None) -> None:
         self.place = None if place is None else self.absolute(str(place))
-        self.evaluate = evaluate
-        self.asked = True  # by the user; not by a run that goes on
         self.broken = False
         self.note: Callable[[str], None] = lambda text: None
         try:
@@ -50,97 +47,59 @@ class Tracker(Callback):
         except ImportError as error:
             raise FocuseError(f"cannot track with {self.kind} ({error}); {install_command(self.kind)}") from None
 
-    # ---- what each kind says --------------------------------------------------------------------------------------
-
     def absolute(self, place: str) -> str:
-        """`place` so that it means the same in another folder."""
+        """Return `place` so that it means the same in another folder."""
         return place
 
     @abstractmethod
-    def begin(self, beginning: TrainingInfo, before: str | None) -> str:
-        """Open what is written to, going on with `before` if that is given; the name to find it by."""
+    def begin(self, info: TrainingInfo, settings: dict[str, Any], name: str | None, before: str | None) -> str:
+        """Open the log of the run `name`, or continue the log `before` if that is given; return what identifies it."""
 
     @abstractmethod
-    def log(self, figures: dict[str, float], epoch: int) -> None:
-        """Figures of an epoch."""
+    def log(self, metrics: dict[str, float], epoch: int) -> None:
+        """Log the metrics of an epoch."""
 
     @abstractmethod
-    def end(self, figures: dict[str, float], texts: dict[str, str]) -> None:
-        """Figures and texts of a whole training."""
+    def close(self, how: str, metrics: dict[str, float]) -> None:
+        """Close the log; `how` is finished, with metrics of the whole training, or stopped or failed without."""
 
-    @abstractmethod
-    def close(self, how: str) -> None:
-        """No more follows; `how` is finished, stopped or failed."""
-
-    # ---- when -----------------------------------------------------------------------------------------------------
-
-    def started(self, beginning: TrainingInfo) -> None:
-        self.note, self.broken = beginning.note, False
-        folder = beginning.folder
+    def started(self, info: TrainingInfo) -> None:
+        self.note, self.broken, folder = info.note, False, info.folder
         places = {} if folder is None else read_places(folder)
-        before = places.get(self.kind, {}).get("id") if beginning.epochs_done else None
-        try:
-            found = self.begin(beginning, before)
-            if folder is not None:
-                places[self.kind] = {"place": self.place or "", "id": found}
-                write_places(folder, places)
-        except Exception as error:
-            if self.asked:
-                raise
-            self._give_up(error)
+        place = self.place or ""
+        stored = places.get(self.kind, {}) if info.epochs_done else {}
+        settings = info.settings | {f"{part}_rows": number for part, number in info.rows.items()}
+        settings |= {} if folder is None else {"folder": str(folder.absolute())}
+        before = stored.get("id") if stored.get("place") == place else None
+        found = self.begin(info, settings, None if folder is None else folder.absolute().name, before)
+        if folder is not None:
+            write_places(folder, places | {self.kind: {"place": place, "id": found}})
 
     def epoch(self, row: dict[str, Any]) -> None:
-        figures = {name: float(value) for name, value in row.items() if name != "epoch" and value is not None}
-        self._try(lambda: self.log(figures, int(row["epoch"])))
+        metrics = {name: float(value) for name, value in row.items() if name != "epoch" and value is not None}
+        self._try(lambda: self.log(metrics, int(row["epoch"])))
 
     def finished(self, run: Any) -> None:
-        self._try(lambda: self.end(*self._summary(run)))
-        self._try(lambda: self.close("finished"))
+        best = best_epoch_row(run.history) or {}
+        metrics = {"epochs": float(len(run.history)), "total_seconds": sum(row["seconds"] for row in run.history)}
+        metrics |= {f"best_{name}": float(best[name]) for name in ("epoch", "valid_mrr", "valid_mse") if name in best}
+        self._try(lambda: self.close("finished", metrics))
 
     def failed(self, error: BaseException) -> None:
         how = "stopped" if isinstance(error, Stopped | KeyboardInterrupt) else "failed"
-        self._try(lambda: self.close(how))
-
-    def _summary(self, run: Any) -> tuple[dict[str, float], dict[str, str]]:
-        best = best_epoch_row(run.history) or {}
-        figures = {"epochs": len(run.history), "total_seconds": sum(row["seconds"] for row in run.history)}
-        figures |= {f"best_{name}": best[name] for name in ("epoch", "valid_mrr", "valid_mse") if name in best}
-        if self.evaluate and len(run.splits.test):
-            found = run.evaluate().to_dict()
-            figures |= flat({**found.pop("all"), **found}, "test")
-        texts = {"folder": "" if run.folder is None else str(run.folder.absolute()), "fingerprint": run.tables_checksum}
-        return {name: float(value) for name, value in figures.items()}, {k: v for k, v in texts.items() if v}
+        self._try(lambda: self.close(how, {}))
 
     def _try(self, do: Callable[[], None]) -> None:
-        if self.broken:
-            return
         try:
-            do()
+            if not self.broken:
+                do()
         except Exception as error:
-            self._give_up(error)
-
-    def _give_up(self, error: Exception) -> None:
-        self.broken = True
-        self.note(f"{self.kind}: {' '.join(describe_error(error).split())}; training goes on without it")
-
-
-def flat(figures: Mapping[str, Any], name: str) -> dict[str, float]:
-    """Numbers of nested tables, by the path to them.
-
-    >>> flat({"mrr": 0.5, "hits": {"10": 1.0}, "ties": "worst"}, "test")
-    {'test_mrr': 0.5, 'test_hits_10': 1.0}
-    """
-    found: dict[str, float] = {}
-    for key, value in figures.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{name}_{key}")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            found[f"{name}_{key}"] = value
-    return found
+            self.broken = True
+            self.note(f"{self.kind}: {' '.join(describe_error(error).split())}; training goes on without it")
 
 
 def read_places(folder: Path) -> dict[str, dict[str, str]]:
-    """Where a run is tracked: by kind its place and id."""
+    """Return where a run is tracked: by kind of tracker its place and id."""
     path = folder / FILE
     try:
         text = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -157,73 +116,50 @@ def write_places(folder: Path, places: dict[str, dict[str, str]]) -> None:
 
 
 class TensorBoard(Tracker):
-    """Scalars, settings as text and hyperparameters under FOLDER/NAME OF THE RUN; see them by tensorboard --logdir."""
+    """Scalars and hyperparameters in PLACE/NAME OF THE RUN, which `tensorboard --logdir PLACE` shows."""
 
     kind, module = "tensorboard", "tensorboard"
-
-    def __init__(self, place: str | Path | None = None, *, evaluate: bool = False) -> None:
-        if place is None:
-            raise FocuseError("track 'tensorboard': give its folder, like tensorboard:logs")
-        super().__init__(place, evaluate=evaluate)
 
     def absolute(self, place: str) -> str:
         return str(Path(place).absolute())
 
-    def begin(self, beginning: TrainingInfo, before: str | None) -> str:
+    def begin(self, info: TrainingInfo, settings: dict[str, Any], name: str | None, before: str | None) -> str:
         from torch.utils.tensorboard import SummaryWriter
         from torch.utils.tensorboard.summary import hparams
 
-        name = "run" if beginning.folder is None else beginning.folder.absolute().name
-        folder = Path(before) if before is not None else free(Path(self.place or "."), name)
-        # Epochs that a killed training has written after its last checkpoint are not shown twice.
-        again = beginning.epochs_done + 1 if before is not None else None
-        make: Any = SummaryWriter  # torch says no types of it
-        self.writer = make(str(folder), purge_step=again)
-        self.done = beginning.epochs_done
+        numbered = (f"{name or 'run'}{'' if number == 1 else f'-{number}'}" for number in range(1, 1_000_000))
+        places = (Path(self.place or ".") / folder for folder in numbered)
+        folder = before or str(next(place for place in places if not place.exists()))
+        # Epochs that a killed training has logged after its last checkpoint are not shown twice.
+        make: Any = SummaryWriter  # torch has no type hints for it
+        self.writer = make(folder, purge_step=None if before is None else info.epochs_done + 1)
+        self.done = info.epochs_done
         if before is None:
-            rows = {f"{part}_rows": count for part, count in beginning.rows.items()}
-            settings = {key: value for key, value in (beginning.settings | rows).items() if value is not None}
-            lines = [f"| {key} | {value} |" for key, value in settings.items()]
-            self.writer.add_text("settings", "\n".join(["| setting | value |", "| --- | --- |", *lines]))
-            simple = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in settings.items()}
+            known = {key: value for key, value in settings.items() if value is not None}
+            simple = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in known.items()}
             for summary in hparams(simple, {"loss": None}):  # type: ignore[no-untyped-call]
                 self.writer.file_writer.add_summary(summary)
         self.writer.flush()
-        return str(folder)
+        return folder
 
-    def log(self, figures: dict[str, float], epoch: int) -> None:
+    def log(self, metrics: dict[str, float], epoch: int) -> None:
         self.done = epoch
-        for name, value in figures.items():
+        for name, value in metrics.items():
             self.writer.add_scalar(name, value, epoch)
 
-    def end(self, figures: dict[str, float], texts: dict[str, str]) -> None:
-        for name, value in figures.items():
-            self.writer.add_scalar(f"end/{name}", value, self.done)
-        for name, text in texts.items():
-            self.writer.add_text(name, text, self.done)
-
-    def close(self, how: str) -> None:
+    def close(self, how: str, metrics: dict[str, float]) -> None:
+        self.log({f"end/{name}": value for name, value in metrics.items()}, self.done)
         self.writer.close()
 
 
-def free(folder: Path, name: str) -> Path:
-    """A folder in `folder` that no other training writes to."""
-    places = (folder / (name if count == 1 else f"{name}-{count}") for count in range(1, 1_000_000))
-    return next(place for place in places if not place.exists())
-
-
-EXPERIMENT = "focuse"  # unless MLFLOW_EXPERIMENT_NAME names another
-MOST = 100  # parameters that one call takes
-ENDS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
-
-
 class MLflow(Tracker):
-    """Parameters, metrics by epoch, tags. `place` is a tracking URI or a file like logs.db [MLFLOW_TRACKING_URI]."""
+    """Parameters and metrics by epoch. `place` is a tracking URI or a file like logs.db [MLFLOW_TRACKING_URI]."""
 
     kind, module = "mlflow", "mlflow"
+    ends: ClassVar = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
     def absolute(self, place: str) -> str:
-        """A file that ends in .db is a database of SQLite. What it is goes into the run's folder: no password may."""
+        """Return the URI; a file that ends in .db is an SQLite database. It is stored, and may have no password."""
         if urlsplit(place).password:
             raise FocuseError(
                 "track mlflow: an address with a password would be kept in the run's folder; give the password in "
@@ -232,146 +168,89 @@ class MLflow(Tracker):
         file = place.removeprefix("sqlite:///")
         return f"sqlite:///{Path(file).absolute().as_posix()}" if file.endswith(".db") else place
 
-    def begin(self, beginning: TrainingInfo, before: str | None) -> str:
-        # A server that is gone costs seconds, not the minutes of the library's many attempts; yours win.
+    def begin(self, info: TrainingInfo, settings: dict[str, Any], name: str | None, before: str | None) -> str:
+        # A server that is gone costs seconds, not the minutes of the library's many attempts; your settings win.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
         from mlflow import MlflowClient
         from mlflow.entities import Param
 
         self.client: Any = MlflowClient(tracking_uri=self.place)
-        self.logged = 0
         if before is not None:
             self.run = before
             self.client.update_run(before, status="RUNNING")
-            # Resuming repeats the epochs after the last checkpoint to the same bits: what is there stays.
+            # Resuming repeats the epochs after the last checkpoint exactly, so that logged ones stay.
             self.logged = max((each.step for each in self.client.get_metric_history(before, "loss")), default=0)
-            self.client.set_tag(before, "focuse.epochs", str(beginning.settings["epochs"]))
+            self.client.set_tag(before, "focuse.epochs", str(info.settings["epochs"]))
             return before
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
-        found = self.client.get_experiment_by_name(name)
-        experiment = self.client.create_experiment(name) if found is None else found.experiment_id
-        title = None if beginning.folder is None else beginning.folder.absolute().name
-        self.run = self.client.create_run(experiment, run_name=title).info.run_id
-        rows = {f"{part}_rows": count for part, count in beginning.rows.items()}
-        given = iter((beginning.settings | rows).items())
-        while batch := list(islice(given, MOST)):
-            self.client.log_batch(self.run, params=[Param(key, str(value)) for key, value in batch])
-        return str(self.run)
+        title = os.environ.get("MLFLOW_EXPERIMENT_NAME") or PROJECT
+        found = self.client.get_experiment_by_name(title)
+        experiment = self.client.create_experiment(title) if found is None else found.experiment_id
+        self.run, self.logged = str(self.client.create_run(experiment, run_name=name).info.run_id), 0
+        self.client.log_batch(self.run, params=[Param(key, str(value)) for key, value in settings.items()])
+        return self.run
 
-    def log(self, figures: dict[str, float], epoch: int) -> None:
-        if epoch > self.logged:
-            self._metrics(figures, epoch)
-            self.logged = epoch
-
-    def _metrics(self, figures: dict[str, float], step: int) -> None:
+    def log(self, metrics: dict[str, float], epoch: int) -> None:
         from mlflow.entities import Metric
 
-        now = int(time.time() * 1000)
-        self.client.log_batch(self.run, metrics=[Metric(key, value, now, step) for key, value in figures.items()])
+        if epoch > self.logged:
+            now = int(time.time() * 1000)
+            self.client.log_batch(self.run, metrics=[Metric(key, value, now, epoch) for key, value in metrics.items()])
+            self.logged = epoch
 
-    def end(self, figures: dict[str, float], texts: dict[str, str]) -> None:
-        self._metrics(figures, self.logged)
-        for name, text in texts.items():
-            self.client.set_tag(self.run, f"focuse.{name}", text)
-
-    def close(self, how: str) -> None:
-        self.client.set_terminated(self.run, status=ENDS[how])
-
-
-PROJECT = "focuse"
+    def close(self, how: str, metrics: dict[str, float]) -> None:
+        for name, value in metrics.items():
+            self.client.log_metric(self.run, name, value, step=self.logged)
+        self.client.set_terminated(self.run, status=self.ends[how])
 
 
 class WeightsAndBiases(Tracker):
-    """Settings as the run's config, figures by epoch, a summary at the end. `place` is PROJECT or ENTITY/PROJECT."""
+    """Settings as the run's config, metrics by epoch, a summary at the end. `place` is PROJECT or ENTITY/PROJECT."""
 
     kind, module = "wandb", "wandb"
 
-    def begin(self, beginning: TrainingInfo, before: str | None) -> str:
+    def begin(self, info: TrainingInfo, settings: dict[str, Any], name: str | None, before: str | None) -> str:
         import wandb
 
         entity, _, project = (self.place or PROJECT).rpartition("/")
-        rows = {f"{part}_rows": count for part, count in beginning.rows.items()}
-        folder = beginning.folder
         self.run: Any = wandb.init(
             entity=entity or None,
             project=project,
             id=before,
             resume=None if before is None else "allow",
-            name=None if folder is None else folder.absolute().name,
-            # Its files lie with the run, not in the folder that someone happens to work in.
-            dir=None if folder is None or "WANDB_DIR" in os.environ else str(folder),
-            config=beginning.settings | rows,
+            name=name,
+            # Its files lie with the run, not in the working folder.
+            dir=None if info.folder is None or "WANDB_DIR" in os.environ else str(info.folder),
+            config=settings,
             settings=wandb.Settings(console="off"),
         )
         if before is not None:
-            self.run.config.update(beginning.settings, allow_val_change=True)
-        # Against epochs, not calls; of an online run that goes on its summary says which are there already.
+            self.run.config.update(info.settings, allow_val_change=True)
         self.run.define_metric("*", step_metric="epoch")
+        # The summary of an online run that continues has the last epoch that is logged already.
         self.logged = int(self.run.summary.get("epoch") or 0) if before is not None else 0
         return str(self.run.id)
 
-    def log(self, figures: dict[str, float], epoch: int) -> None:
+    def log(self, metrics: dict[str, float], epoch: int) -> None:
         if epoch > self.logged:
-            self.run.log(figures | {"epoch": epoch})
+            self.run.log(metrics | {"epoch": epoch})
 
-    def end(self, figures: dict[str, float], texts: dict[str, str]) -> None:
-        self.run.summary.update({**figures, **texts})
-
-    def close(self, how: str) -> None:
+    def close(self, how: str, metrics: dict[str, float]) -> None:
+        self.run.summary.update(metrics)
         self.run.finish(exit_code={"finished": 0, "stopped": 130, "failed": 1}[how])
 
 
 TRACKERS: dict[str, type[Tracker]] = {kind.kind: kind for kind in (TensorBoard, MLflow, WeightsAndBiases)}
-SECRETS = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD")  # MLflow sends them to whatever server it is given
-NONE = "none"  # a resumed training with no tracker at all
 
 
 def make_trackers(specs: Sequence[str] | str) -> list[Callback]:
-    """Trackers from 'tensorboard:FOLDER', 'mlflow[:URI]' and 'wandb[:PROJECT]', each kind once.
-
-    >>> make_trackers("none")
-    []
-    """
+    """Return trackers from 'tensorboard:FOLDER', 'mlflow[:URI]' and 'wandb[:PROJECT]', each kind once."""
     made: dict[str, Callback] = {}
     for spec in [specs] if isinstance(specs, str) else specs:
         kind, _, place = str(spec).partition(":")
-        if kind == NONE:
-            continue
-        if choose("tracker", kind, [*TRACKERS, NONE]) in made:
+        if choose("tracker", kind, TRACKERS) in made:
             raise FocuseError(f"track {spec!r}: {kind} is there already; give each tracker once")
+        if kind == TensorBoard.kind and not place:
+            raise FocuseError("track 'tensorboard': give its folder, like tensorboard:logs")
         made[kind] = TRACKERS[kind](place or None)
     return list(made.values())
-
-
-def stored_trackers(folder: Path, given: Sequence[Callback], note: Callable[[str], None]) -> list[Callback]:
-    """The trackers of a run that goes on, but for kinds that are `given`; one that cannot be had is only noted."""
-    found: list[Callback] = []
-    taken = {each.kind for each in given if isinstance(each, Tracker)}
-    for kind, about in read_places(folder).items():
-        if kind not in TRACKERS or kind in taken:
-            continue
-        place = about.get("place") or None
-        secret = _secret_for(kind, place)
-        if secret:
-            note(
-                f"{kind}: {place} stands only in the run's {FILE} and would be sent your {secret}; training goes on "
-                f"without it (to go on there: --track {kind}:{place})"
-            )
-            continue
-        try:
-            tracker = TRACKERS[kind](place)
-        except FocuseError as error:
-            note(f"{kind}: {error}; training goes on without it")
-            continue
-        tracker.asked = False
-        found.append(tracker)
-    return found
-
-
-def _secret_for(kind: str, place: str | None) -> str:
-    """The secret in the environment that a server would be sent which the user has not named; '' if there is none."""
-    named = place is None or place == os.environ.get("MLFLOW_TRACKING_URI")
-    if kind != MLflow.kind or named or urlsplit(str(place)).scheme.lower() not in ("http", "https"):
-        return ""
-    return next((name for name in SECRETS if os.environ.get(name)), "")

@@ -4,23 +4,25 @@ rule        = body "->" atom [":" number]        number in (0, 1], 1 if left out
 body        = conjunction {"|" conjunction}
 conjunction = ["!"] atom {"&" ["!"] atom}
 atom        = relation "(" variable "," variable ")"
-relation    = bare name | "name in double quotes, with \\" \\\\ \\n \\t \\uXXXX"
+relation    = bare name | "name in double quotes, with escapes as in JSON"
 """
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from focuse.errors import FocuseError, printable
 
-RESERVED = '(),&|!"#'  # characters that end a bare name, besides spaces and an arrow
-ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
-HEX_ESCAPES = {"u": 4, "U": 8}  # digits
-NUMBER_CHARACTERS = set("0123456789.eE+-")
+_BARE = re.compile(r"""(?:(?!->)[^\s(),&|!"#])+""")
+_QUOTED = re.compile(r'''"(?:[^"\\]|\\.)*"''')
+_NUMBER = re.compile(r"[0-9.eE+-]+")
 MAX_SHOWN = 100  # characters of a long line that a message shows
 
 
@@ -126,6 +128,16 @@ def parse_rules(text: str, source: str = "rules") -> list[Rule]:
     return found
 
 
+def as_rules(given: Any) -> list[Rule]:
+    """Return rules that are given as the path of a file, as one rule or as several."""
+    if isinstance(given, str | PathLike):
+        return read_rules(Path(given))
+    rules = list(given) if isinstance(given, Iterable) else [given]
+    if not all(isinstance(rule, Rule) for rule in rules):
+        raise FocuseError("rules: give a file of rules, or what focuse.rules.grammar.parse_rules returns")
+    return rules
+
+
 def rule_fault(body: Iterable[tuple[Atom, ...]], head: Atom) -> tuple[str, Atom] | None:
     """Return why a rule cannot be grounded and the faulty atom; None if it can be grounded."""
     bound: frozenset[str] | None = None
@@ -144,9 +156,8 @@ def rule_fault(body: Iterable[tuple[Atom, ...]], head: Atom) -> tuple[str, Atom]
         if unconnected is not None:
             return f"{unconnected} shares no variable with the atoms before it, so every pair would match", unconnected
         if bound is not None and variables != bound:
-            return f"both sides of '|' must use the same variables, not {_joined(bound)} and {_joined(variables)}", (
-                conjunction[0]
-            )
+            both = " and ".join(", ".join(sorted(names)) for names in (bound, variables))
+            return f"both sides of '|' must use the same variables, not {both}", conjunction[0]
         bound = variables
     missing = [name for name in head.variables if not bound or name not in bound]
     if head.negated:
@@ -170,31 +181,16 @@ def _unconnected_atom(atoms: list[Atom]) -> Atom | None:
     return next((atom for atom in atoms if atom.first not in reached), None)
 
 
-def _joined(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names))
-
-
 def quoted(name: str) -> str:
     """Return a relation's name as rules write it: bare if that can be parsed, else in double quotes.
 
     >>> quoted("concept:competeswith"), quoted("requires skill")
     ('concept:competeswith', '"requires skill"')
     """
-    if name and "->" not in name and all(_is_bare(character) for character in name):
+    if name.isprintable() and _BARE.fullmatch(name):
         return name
-    return '"' + "".join(map(_escaped, name)) + '"'
-
-
-def _is_bare(character: str) -> bool:
-    return character.isprintable() and not character.isspace() and character not in RESERVED
-
-
-def _escaped(character: str) -> str:
-    if character in '"\\':
-        return f"\\{character}"
-    if character.isprintable():
-        return character
-    return f"\\u{ord(character):04x}" if ord(character) < 0x10000 else f"\\U{ord(character):08x}"
+    plain = (sign if sign.isprintable() and sign not in '"\\' else json.dumps(sign)[1:-1] for sign in name)
+    return f'"{"".join(plain)}"'
 
 
 class _Parser:
@@ -209,11 +205,11 @@ class _Parser:
         if self._ended():
             return None
         body = [self._conjunction()]
-        while self._takes("|"):
+        while self._match("|"):
             body.append(self._conjunction())
         self._expect("->", "'&', '|' or '->'")
         head = self._atom(negated=False)
-        truth = self._number() if self._takes(":") else 1.0
+        truth = self._number() if self._match(":") else 1.0
         if not self._ended():
             self._fail("expected ': number' or the end of the rule" if truth == 1.0 else "expected the end of the rule")
         fault = rule_fault(body, head)
@@ -222,18 +218,17 @@ class _Parser:
         return Rule(tuple(body), head, truth, self.source, self.number)
 
     def _conjunction(self) -> tuple[Atom, ...]:
-        atoms = [self._literal()]
-        while self._takes("&"):
-            atoms.append(self._literal())
+        atoms = [self._atom(negated=bool(self._match("!")))]
+        while self._match("&"):
+            atoms.append(self._atom(negated=bool(self._match("!"))))
         return tuple(atoms)
-
-    def _literal(self) -> Atom:
-        return self._atom(negated=self._takes("!"))
 
     def _atom(self, negated: bool) -> Atom:
         self._skip()
         start = self.position
-        relation = self._relation()
+        relation = self._quoted() if self.text.startswith('"', start) else self._match(_BARE)
+        if self.position == start:
+            self._fail("expected a relation, such as playsFor(x, y); names with spaces or signs need double quotes")
         self._expect("(")
         first = self._variable()
         self._expect(",")
@@ -243,63 +238,29 @@ class _Parser:
         self.starts.append((atom, start))
         return atom
 
-    def _relation(self) -> str:
-        start = self.position
-        if self.text[start : start + 1] == '"':
-            return self._quoted()
-        while self.position < len(self.text) and _is_bare(self.text[self.position]) and not self._at("->"):
-            self.position += 1
-        if self.position == start:
-            self._fail("expected a relation, such as playsFor(x, y); names with spaces or signs need double quotes")
-        return self.text[start : self.position]
-
     def _quoted(self) -> str:
-        start, characters = self.position, []
-        self.position += 1
-        while not self._at('"'):
-            if self.position >= len(self.text):
-                self._fail("this quote is never closed", start)
-            characters.append(self._escape() if self._at("\\") else self.text[self.position])
-            self.position += 1
-        self.position += 1
-        return "".join(characters)
-
-    def _escape(self) -> str:
-        """Return the character of the escape sequence at this position, and move to its end."""
-        start = self.position
-        kind = self.text[start + 1 : start + 2]
-        if kind in ESCAPES:
-            self.position += 1
-            return ESCAPES[kind]
-        length = HEX_ESCAPES.get(kind, 0)
-        digits = self.text[start + 2 : start + 2 + length]
-        if not length or len(digits) < length or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
-            self._fail(r"unknown escape; there are \" \\ \n \t \r \uXXXX and \UXXXXXXXX")
-        if int(digits, 16) > 0x10FFFF:
-            self._fail("no such character")
-        self.position += 1 + length
-        return chr(int(digits, 16))
+        start, text = self.position, self._match(_QUOTED)
+        if not text:
+            self._fail("this quote is never closed")
+        try:
+            return str(json.loads(text, strict=False))
+        except json.JSONDecodeError as error:
+            position = start + text.rindex("\\", 0, error.pos + 1)
+            self._fail(r"unknown escape; there are \" \\ \n \t \r and \uXXXX, as in JSON", position)
 
     def _variable(self) -> str:
         self._skip()
         start = self.position
-        # Character by character: what follows the first one is judged as the second character of a name.
-        while (
-            self.position < len(self.text)
-            and f"{'x' if self.position > start else ''}{self.text[self.position]}".isidentifier()
-        ):
-            self.position += 1
-        if self.position == start:
-            self._fail("expected a variable, such as x")
-        return self.text[start : self.position]
+        name = self._match(_BARE)
+        if not name.isidentifier():
+            self._fail("expected a variable, such as x", start)
+        return name
 
     def _number(self) -> float:
         self._skip()
         start = self.position
-        while self.position < len(self.text) and self.text[self.position] in NUMBER_CHARACTERS:
-            self.position += 1
         try:
-            value = float(self.text[start : self.position])
+            value = float(self._match(_NUMBER))
         except ValueError:
             value = math.nan
         if not 0.0 < value <= 1.0:
@@ -312,20 +273,21 @@ class _Parser:
 
     def _ended(self) -> bool:
         self._skip()
-        return self.position >= len(self.text) or self._at("#")
+        return self.position >= len(self.text) or self.text[self.position] == "#"
 
-    def _at(self, sign: str) -> bool:
-        return self.text.startswith(sign, self.position)
-
-    def _takes(self, sign: str) -> bool:
-        """Move past `sign` and return True if it comes next."""
+    def _match(self, expected: str | re.Pattern[str]) -> str:
+        """Skip spaces, move past a sign or pattern if it comes next, and return the text that it matches."""
         self._skip()
-        found = self._at(sign)
-        self.position += len(sign) * found
-        return found
+        if isinstance(expected, str):
+            text = expected if self.text.startswith(expected, self.position) else ""
+        else:
+            found = expected.match(self.text, self.position)
+            text = found[0] if found else ""
+        self.position += len(text)
+        return text
 
     def _expect(self, sign: str, described: str = "") -> None:
-        if not self._takes(sign):
+        if not self._match(sign):
             self._fail(f"expected {described or repr(sign)}")
 
     def _fail(self, problem: str, position: int | None = None) -> NoReturn:

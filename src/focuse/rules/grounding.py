@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from focuse.data.graph import Graph, Ids, Weights, find_sorted, ranges_to_indices
+from focuse.data.graph import Graph, Ids, Weights, concatenate, lookup_sorted, ranges_to_indices
 from focuse.data.weights import fit_normalizer, in_unit_range
 from focuse.errors import FocuseError
-from focuse.rules.grammar import Atom, Rule, parse_rules
+from focuse.rules.grammar import Atom, Rule, as_rules, parse_rules
 
 Indices = npt.NDArray[np.int64]
 Bindings = dict[str, Ids]  # a column of entities [n] per variable
@@ -71,13 +71,13 @@ class FactIndex:
         self.keys = merged.keys[order]
         by_relation = np.argsort(self.graph.relation, kind="stable")
         counts = np.bincount(self.graph.relation, minlength=len(graph.relations))
-        self._rows = np.split(by_relation, np.cumsum(counts)[:-1])
+        self.rows = np.split(by_relation, np.cumsum(counts)[:-1])  # of the edges of each relation
         self._edges: dict[tuple[int, bool], RelationEdges] = {}
 
     def edges(self, relation: int, backward: bool = False) -> RelationEdges:
         """Return the edges of a relation, sorted by head or, with `backward`, by tail."""
         if (relation, backward) not in self._edges:
-            rows = self._rows[relation]
+            rows = self.rows[relation]
             ends = [self.graph.head[rows], self.graph.tail[rows]]
             start, end = reversed(ends) if backward else ends
             weight = self.graph.weight[rows]
@@ -87,10 +87,10 @@ class FactIndex:
 
     def weight(self, head: Ids, relation: int, tail: Ids) -> tuple[Weights, npt.NDArray[np.bool_]]:
         """Return the weights [n] of triples, 0 where the graph has none, and whether it has them [n]."""
-        if not len(self.keys):
-            return np.zeros(len(head)), np.zeros(len(head), bool)
-        index, known = find_sorted(self.keys, self.graph.keys_of(head, np.full(len(head), relation, np.int32), tail))
-        return np.where(known, self.graph.weight[index], 0.0), known
+        keys = self.graph.keys_of(head, np.full(len(head), relation, np.int32), tail)
+        weight = lookup_sorted(self.keys, self.graph.weight, keys, np.nan)
+        known = ~np.isnan(weight)
+        return np.where(known, weight, 0.0), known
 
 
 def _with_unit_weights(graph: Graph, weight_scaling: str | None) -> Graph:
@@ -141,11 +141,6 @@ class Grounding:
     def __len__(self) -> int:
         return len(self.head)
 
-    @property
-    def capped(self) -> bool:
-        """Return whether the minimum was raised to stay within the limit."""
-        return bool(self.note)
-
     @cached_property
     def _strongest(self) -> Indices:
         """Return the index of the strongest grounding of each distinct triple [d]."""
@@ -178,13 +173,6 @@ class Grounding:
         return float(np.maximum(0.0, self.body - self.known).mean())
 
 
-class _LimitExceeded(Exception):  # noqa: N818 - not an error: the minimum is raised
-    """A join would have more rows than the limit."""
-
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
-
-
 def ground(
     graph: Graph,
     rules: Iterable[Rule] | str,
@@ -212,14 +200,14 @@ def ground(
     >>> graph.entities[found.head[0]], graph.entities[found.tail[0]], round(found.mean_confidence, 3), found.hit_ratio
     ('a', 'c', 0.7, 0.0)
     """
-    parsed = parse_rules(rules) if isinstance(rules, str) else list(rules)
     if not 0.0 < minimum <= 1.0:
         raise FocuseError(f"the minimum must lie above 0 and at most at 1, not {minimum:g}")
     if limit < 1:
         raise FocuseError(f"the limit must be at least 1 grounding, not {limit}")
+    parsed = parse_rules(rules) if isinstance(rules, str) else as_rules(rules)
     facts = FactIndex(graph, weight_scaling)
-    encoded = [_relation_ids(rule, graph) for rule in parsed]  # all names first, so that a typo is found at once
-    return [_Grounder(facts, rule, ids, limit).ground(minimum) for rule, ids in zip(parsed, encoded, strict=True)]
+    joins = [_Joins(facts, rule, limit) for rule in parsed]  # all first, so that a typo is found at once
+    return [_ground(one, minimum) for one in joins]
 
 
 def inferred(
@@ -250,200 +238,88 @@ def collect(graph: Graph, groundings: Sequence[Grounding], keep_known: bool = Fa
     Triples inferred with confidence 0 are left out. So are loops (x, r, x) of a relation that has none in the graph,
     because transitivity infers them from an edge and its inverse.
     """
-    looping = np.unique(graph.relation[graph.head == graph.tail])
-    kept = [
-        (
-            one,
-            (one.confidence > ROUNDING)
-            & (~one.seen | keep_known)
-            & ((one.head != one.tail) | bool(np.isin(one.relation, looping))),
-        )
-        for one in groundings
-    ]
-    columns = [
-        (one.head[rows], np.full(int(rows.sum()), one.relation, np.int32), one.tail[rows], one.confidence[rows])
-        for one, rows in kept
-    ]
-    head, relation, tail, confidence = (
-        np.concatenate(column) if column else np.empty(0) for column in (list(zip(*columns, strict=True)) or [()] * 4)
-    )
+    looping = set(graph.relation[graph.head == graph.tail].tolist())
     sources = dict.fromkeys(one.rule.source for one in groundings)
-    everything = replace(
-        graph,
-        head=head.astype(np.int32),
-        relation=relation.astype(np.int32),
-        tail=tail.astype(np.int32),
-        weight=confidence.astype(np.float64),
-        source=", ".join(filter(None, sources)) or "rules",
-        weighted=True,
-    )
-    distinct = everything.merge_repeated("max")
+    source = ", ".join(filter(None, sources)) or "rules"
+    empty = np.empty(0, np.int32)
+    plain = replace(graph, source=source, weighted=True, columns=None, lower_is_better=False)
+    parts = [replace(plain, head=empty, relation=empty, tail=empty, weight=np.empty(0))]
+    for one in groundings:
+        kept = (one.confidence > ROUNDING) & (~one.seen | keep_known)
+        if one.relation not in looping:
+            kept &= one.head != one.tail
+        relation = np.full(int(kept.sum()), one.relation, np.int32)
+        ends = one.head[kept], one.tail[kept]
+        parts.append(replace(parts[0], head=ends[0], relation=relation, tail=ends[1], weight=one.confidence[kept]))
+    distinct = concatenate(parts).merge_repeated("max")
     return distinct.select(np.argsort(-distinct.weight, kind="stable"))
 
 
-def _relation_ids(rule: Rule, graph: Graph) -> dict[str, int]:
-    """Return the ids of a rule's relations."""
-    found = {}
-    for name in rule.relations:
+def _ground(joins: _Joins, minimum: float) -> Grounding:
+    """Ground one rule; the minimum is raised to the lowest at which its joins stay within the limit."""
+    rule, used, note = joins.rule, minimum, ""
+    try:
+        columns, body = joins.bodies(minimum)
+    except _LimitExceeded as error:
+        used = _lowest_that_fits(joins, minimum, error.rows)
+        columns, body = joins.bodies(used)
+        note = (
+            f"{rule.where}: {error.rows:,} rows to join at body confidence {minimum:g} exceed the limit of "
+            f"{joins.limit:,}; kept are all {len(body):,} groundings of at least {used:.6g}. "
+            "Raise the limit for weaker ones"
+        )
+    if not len(body):
+        raise FocuseError(f"{note}, or make the rule narrower" if note else _no_grounding(joins, minimum))
+    order = np.argsort(-body, kind="stable")
+    body, head, tail = body[order], columns[rule.head.first][order], columns[rule.head.second][order]
+    relation = joins.relations[rule.head.relation]
+    known, seen = joins.facts.weight(head, relation, tail)
+    return Grounding(rule, relation, head, tail, body, _implied(body, rule), known, seen, used, note)
+
+
+def _implied(body: Weights, rule: Rule) -> Weights:
+    """Return the confidence of the head [n] that follows from the truth of the body [n]."""
+    return np.maximum(0.0, body + rule.truth - 1.0)
+
+
+def _lowest_that_fits(joins: _Joins, minimum: float, rows: int) -> float:
+    """Return the lowest minimum, on a grid of a millionth, at which no join exceeds the limit."""
+    too_low, fits = int(np.floor(minimum * GRID)), GRID
+    try:
+        joins.bodies(1.0)
+    except _LimitExceeded as error:
+        raise FocuseError(
+            f"{joins.rule.where}: {rows:,} rows to join exceed the limit of {joins.limit:,}, and so do the "
+            f"{error.rows:,} of body confidence 1; raise the limit or make the rule narrower"
+        ) from None
+    while fits - too_low > 1:
+        middle = (fits + too_low) // 2
         try:
-            found[name] = graph.relations.id(name, "relation")
-        except FocuseError as error:
-            raise FocuseError(f"{rule.where}: {error}") from None
-    return found
+            joins.bodies(middle / GRID)
+            fits = middle
+        except _LimitExceeded:
+            too_low = middle
+    return fits / GRID
 
 
-class _Grounder:
-    """Grounds one rule over one graph."""
-
-    def __init__(self, facts: FactIndex, rule: Rule, relations: dict[str, int], limit: int) -> None:
-        self.facts, self.rule, self.relations, self.limit = facts, rule, relations, limit
-
-    def ground(self, minimum: float) -> Grounding:
-        try:
-            found, used, note = self.bodies(minimum), minimum, ""
-        except _LimitExceeded as error:
-            used = self._lowest_that_fits(minimum, error.rows)
-            found = self.bodies(used)
-            note = (
-                f"{self.rule.where}: {error.rows:,} rows to join at body confidence {minimum:g} exceed the limit of "
-                f"{self.limit:,}; kept are all {len(found[1]):,} groundings of at least {used:.6g}. "
-                "Raise the limit for weaker ones"
-            )
-        if not len(found[1]):
-            raise FocuseError(self._no_grounding(minimum, used, note))
-        return self._finish(*found, used, note)
-
-    def _finish(self, columns: Bindings, body: Weights, minimum: float, note: str) -> Grounding:
-        order = np.argsort(-body, kind="stable")
-        body, target = body[order], self.rule.head
-        head, tail = columns[target.first][order], columns[target.second][order]
-        relation = self.relations[target.relation]
-        known, seen = self.facts.weight(head, relation, tail)
-        confidence = np.maximum(0.0, body + self.rule.truth - 1.0)
-        return Grounding(self.rule, relation, head, tail, body, confidence, known, seen, minimum, note)
-
-    def _lowest_that_fits(self, minimum: float, rows: int) -> float:
-        """Return the lowest minimum, on a grid of a millionth, at which no join exceeds the limit."""
-        too_low, fits = int(np.floor(minimum * GRID)), GRID
-        try:
-            self.bodies(1.0)
-        except _LimitExceeded as error:
-            raise FocuseError(
-                f"{self.rule.where}: {rows:,} rows to join exceed the limit of {self.limit:,}, and so do the "
-                f"{error.rows:,} of body confidence 1; raise the limit or make the rule narrower"
-            ) from None
-        while fits - too_low > 1:
-            middle = (fits + too_low) // 2
-            try:
-                self.bodies(middle / GRID)
-                fits = middle
-            except _LimitExceeded:
-                too_low = middle
-        return fits / GRID
-
-    def _no_grounding(self, minimum: float, used: float, note: str) -> str:
-        """Return why a rule has no groundings, and what to do."""
-        if note:
-            return f"{note}, or make the rule narrower"
-        names = dict.fromkeys(atom.relation for atom in self.rule.atoms if not atom.negated)
-        empty = [name for name in names if not len(self.facts.edges(self.relations[name]).start)]
-        if empty:
-            return f"{self.rule.where}: has no grounding, because the graph has no edge of {empty[0]!r}"
-        try:
-            weaker = self.bodies(1 / GRID)
-        except _LimitExceeded as error:
-            weaker = self.bodies(self._lowest_that_fits(1 / GRID, error.rows))
-        if len(weaker[1]):
-            return (
-                f"{self.rule.where}: has no grounding, because its strongest body has confidence "
-                f"{weaker[1].max():.4g}, below the minimum of {used:g}; lower the minimum"
-            )
+def _no_grounding(joins: _Joins, minimum: float) -> str:
+    """Return why a rule has no groundings, and what to do."""
+    for atom in joins.rule.atoms:
+        if not atom.negated and not len(joins.facts.rows[joins.relations[atom.relation]]):
+            return f"{joins.rule.where}: has no grounding, because the graph has no edge of {atom.relation!r}"
+    try:
+        _, body = joins.bodies(1 / GRID)
+    except _LimitExceeded as error:
+        _, body = joins.bodies(_lowest_that_fits(joins, 1 / GRID, error.rows))
+    if len(body):
         return (
-            f"{self.rule.where}: has no grounding, because no edges fit together, or their weights leave nothing of "
-            "the conjunction; check the directions of its atoms"
+            f"{joins.rule.where}: has no grounding, because its strongest body has confidence {body.max():.4g}, below "
+            f"the minimum of {minimum:g}; lower the minimum"
         )
-
-    def bodies(self, minimum: float) -> tuple[Bindings, Weights]:
-        """Return the bindings of all variables [n] whose body reaches `minimum`, and its truth [n]."""
-        floor = minimum - ROUNDING
-        # A sum of k disjuncts reaches the minimum only if one of them reaches a k-th of it. The others are then looked
-        # up, because every disjunct has the same variables.
-        least = minimum / len(self.rule.body) - ROUNDING
-        tables = [self._conjunction(conjunction, least) for conjunction in self.rule.body]
-        if len(tables) == 1:
-            columns, value = tables[0]
-        else:
-            columns = _distinct_bindings([table[0] for table in tables])
-            value = np.minimum(1.0, sum(self._truth(part, columns) for part in self.rule.body))
-        kept = value >= floor
-        self._check_limit(int(kept.sum()))
-        return {name: column[kept] for name, column in columns.items()}, np.clip(value[kept], 0.0, 1.0)
-
-    def _truth(self, conjunction: Sequence[Atom], columns: Bindings) -> Weights:
-        """Return the truth of a conjunction whose variables are all bound; [n]."""
-        value = sum(self._atom(atom, columns)[0] - 1.0 for atom in conjunction) + np.float64(1.0)
-        return np.maximum(0.0, np.asarray(value, np.float64))
-
-    def _atom(self, atom: Atom, columns: Bindings) -> tuple[Weights, npt.NDArray[np.bool_]]:
-        """Return the truth of a bound atom [n], and whether the graph has its triple (or it is negated) [n]."""
-        weight, seen = self.facts.weight(columns[atom.first], self.relations[atom.relation], columns[atom.second])
-        return (1.0 - weight, np.ones(len(seen), bool)) if atom.negated else (weight, seen)
-
-    def _conjunction(self, conjunction: Sequence[Atom], least: float) -> tuple[Bindings, Weights]:
-        """Join the atoms, small relations first; return bindings [n] and their truth, which is at least `least`."""
-        rest = sorted(
-            (atom for atom in conjunction if not atom.negated),
-            key=lambda atom: len(self.facts.edges(self.relations[atom.relation]).start),
-        )
-        columns, value = self._start(rest.pop(0), least)
-        while rest:
-            # An atom whose variables are bound only filters, so it comes as soon as possible.
-            atom = max(rest, key=lambda atom: len(columns.keys() & set(atom.variables)) / len(set(atom.variables)))
-            rest.remove(atom)
-            columns, value = self._join(columns, value, atom, least)
-        for atom in conjunction:
-            if atom.negated:
-                columns, value = self._filter(columns, value, atom, least)
-        return columns, value
-
-    def _start(self, atom: Atom, least: float) -> tuple[Bindings, Weights]:
-        edges = self.facts.edges(self.relations[atom.relation])
-        kept = edges.weight >= least
-        if atom.first == atom.second:
-            kept &= edges.start == edges.end
-        self._check_limit(int(kept.sum()))
-        return {atom.first: edges.start[kept], atom.second: edges.end[kept]}, edges.weight[kept]
-
-    def _filter(self, columns: Bindings, value: Weights, atom: Atom, least: float) -> tuple[Bindings, Weights]:
-        weight, holds = self._atom(atom, columns)
-        value = value + weight - 1.0
-        kept = holds & (value >= least)
-        return {name: column[kept] for name, column in columns.items()}, value[kept]
-
-    def _join(self, columns: Bindings, value: Weights, atom: Atom, least: float) -> tuple[Bindings, Weights]:
-        if columns.keys() >= set(atom.variables):
-            return self._filter(columns, value, atom, least)
-        backward = atom.first not in columns
-        bound, free = reversed(atom.variables) if backward else atom.variables
-        edges = self.facts.edges(self.relations[atom.relation], backward)
-        start, stop = edges.at_least(columns[bound], least + 1.0 - value)
-        self._check_limit(int((stop - start).sum()))
-        row, edge = ranges_to_indices(start, stop)
-        joined = {name: column[row] for name, column in columns.items()} | {free: edges.end[edge]}
-        return joined, value[row] + edges.weight[edge] - 1.0
-
-    def _check_limit(self, rows: int) -> None:
-        if rows > self.limit:
-            raise _LimitExceeded(rows)
-
-
-def _distinct_bindings(tables: Sequence[Bindings]) -> Bindings:
-    """Return the distinct bindings of several tables over the same variables."""
-    names = sorted(tables[0])
-    rows: npt.NDArray[Any] = np.unique(
-        np.concatenate([np.stack([table[name] for name in names], axis=1) for table in tables]), axis=0
+    return (
+        f"{joins.rule.where}: has no grounding, because no edges fit together, or their weights leave nothing of the "
+        "conjunction; check the directions of its atoms"
     )
-    return {name: rows[:, index] for index, name in enumerate(names)}
 
 
 # ---- what implies one triple ----------------------------------------------------------------------------------------
@@ -481,80 +357,127 @@ def prove(facts: FactIndex, rule: Rule, head: int, tail: int, minimum: float, li
     >>> graph.entities[found.bindings["y"][0]], found.body.round(3).tolist()
     ('b', [0.7])
     """
-    columns, body = _Prover(facts, rule, head, tail, limit).bodies(minimum)
+    columns, body = _Joins(facts, rule, limit, (head, tail)).bodies(minimum)
     order = np.argsort(-body, kind="stable")
     columns = {name: column[order] for name, column in columns.items()}
-    return Proof(rule, columns, body[order], np.maximum(0.0, body[order] + rule.truth - 1.0))
+    return Proof(rule, columns, body[order], _implied(body[order], rule))
 
 
-class _Prover:
-    """Grounds one rule whose head is bound to the triple to prove."""
+# ---- joins ----------------------------------------------------------------------------------------------------------
 
-    def __init__(self, facts: FactIndex, rule: Rule, head: int, tail: int, limit: int) -> None:
-        self.facts, self.rule, self.limit = facts, rule, limit
-        self.ends = head, tail
-        self.relations = {name: facts.graph.relations.id(name, "relation") for name in rule.relations}
+
+class _LimitExceeded(Exception):  # noqa: N818 - not an error: the minimum is raised
+    """A join would have more rows than the limit."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+
+class _Joins:
+    """Joins the atoms of one rule over one graph: for all bodies, or for those that imply a `target` (head, tail).
+
+    Without a target, a join of more than `limit` rows raises _LimitExceeded. With one, a join keeps the strongest rows,
+    and the target itself is part of no body.
+    """
+
+    def __init__(self, facts: FactIndex, rule: Rule, limit: int, target: tuple[int, int] | None = None) -> None:
+        self.facts, self.rule, self.limit, self.target = facts, rule, limit, target
+        self.relations: dict[str, int] = {}
+        for name in rule.relations:
+            try:
+                self.relations[name] = facts.graph.relations.id(name, "relation")
+            except FocuseError as error:
+                raise FocuseError(f"{rule.where}: {error}") from None
 
     def bodies(self, minimum: float) -> tuple[Bindings, Weights]:
-        target, (head, tail) = self.rule.head, self.ends
-        if target.first == target.second and head != tail:
-            return {target.first: np.empty(0, np.int32)}, np.empty(0)
-        # As in `_Grounder.bodies`: one of k disjuncts must reach a k-th of the minimum.
+        """Return the bindings of all variables [n] whose body reaches `minimum`, and its truth [n]."""
+        # A sum of k disjuncts reaches the minimum only if one of them reaches a k-th of it. The others are then looked
+        # up, because every disjunct has the same variables.
         least = minimum / len(self.rule.body) - ROUNDING
-        tables = [self._conjunction(part, least) for part in self.rule.body]
-        columns = {name: column.astype(np.int32) for name, column in _distinct_bindings(tables).items()}
-        rows = len(columns[target.first])
-        truth = np.minimum(1.0, sum((self._truth(part, columns) for part in self.rule.body), np.zeros(rows)))
-        kept = truth >= minimum - ROUNDING
-        return {name: column[kept] for name, column in columns.items()}, truth[kept]
-
-    def _weight(self, atom: Atom, columns: Bindings) -> tuple[Weights, npt.NDArray[np.bool_]]:
-        """Return weights [n] of a bound atom's triples, and whether the graph has them, except the one to prove [n]."""
-        weight, seen = self.facts.weight(columns[atom.first], self.relations[atom.relation], columns[atom.second])
-        seen = seen & ~self._is_target(atom, columns)
-        return np.where(seen, weight, 0.0), seen
-
-    def _is_target(self, atom: Atom, columns: Bindings) -> npt.NDArray[np.bool_]:
-        """Return where a bound atom is the triple to prove; bool [n]."""
-        same = (columns[atom.first] == self.ends[0]) & (columns[atom.second] == self.ends[1])
-        return np.asarray(same & (atom.relation == self.rule.head.relation), bool)
+        tables = [self._conjunction(conjunction, least) for conjunction in self.rule.body]
+        columns, value = tables[0]
+        if len(tables) > 1:
+            names = sorted(columns)
+            stacked = [np.stack([table[name] for name in names], axis=1) for table, _ in tables]
+            rows: npt.NDArray[Any] = np.unique(np.concatenate(stacked), axis=0)
+            columns = {name: rows[:, index] for index, name in enumerate(names)}
+            value = np.minimum(1.0, sum(self._truth(part, columns) for part in self.rule.body))
+        kept = value >= minimum - ROUNDING
+        self._check_limit(int(kept.sum()))
+        return {name: column[kept] for name, column in columns.items()}, np.clip(value[kept], 0.0, 1.0)
 
     def _truth(self, conjunction: Sequence[Atom], columns: Bindings) -> Weights:
-        value = np.ones(len(next(iter(columns.values()))))
-        holds = np.ones(len(value), bool)
-        for atom in conjunction:
-            weight, seen = self._weight(atom, columns)
-            value = value + (1.0 - weight if atom.negated else weight) - 1.0
-            holds &= seen | atom.negated
-        return np.where(holds, np.maximum(0.0, value), 0.0)
+        """Return the truth of a conjunction whose variables are all bound; [n]."""
+        value = sum(self._atom(atom, columns)[0] - 1.0 for atom in conjunction) + np.float64(1.0)
+        return np.maximum(0.0, np.asarray(value, np.float64))
 
-    def _conjunction(self, conjunction: Sequence[Atom], least: float) -> Bindings:
-        """Return bindings of all variables for which the atoms without '!' may be true to at least `least`."""
-        target, (head, tail) = self.rule.head, self.ends
-        columns: Bindings = {target.first: np.array([head], np.int32), target.second: np.array([tail], np.int32)}
-        value = np.ones(1)
+    def _atom(self, atom: Atom, columns: Bindings) -> tuple[Weights, npt.NDArray[np.bool_]]:
+        """Return the truth of a bound atom [n], and whether the graph has its triple (or it is negated) [n]."""
+        weight, seen = self.facts.weight(columns[atom.first], self.relations[atom.relation], columns[atom.second])
+        if self.target is not None:
+            seen &= ~self._is_target(atom, columns)
+            weight = np.where(seen, weight, 0.0)
+        return (1.0 - weight, np.ones(len(seen), bool)) if atom.negated else (weight, seen)
+
+    def _is_target(self, atom: Atom, columns: Bindings) -> npt.NDArray[np.bool_]:
+        """Return where a bound atom is the target; bool [n]."""
+        head, tail = self.target or (-1, -1)
+        same = (columns[atom.first] == head) & (columns[atom.second] == tail)
+        return np.asarray(same & (atom.relation == self.rule.head.relation), bool)
+
+    def _conjunction(self, conjunction: Sequence[Atom], least: float) -> tuple[Bindings, Weights]:
+        """Join the atoms, small relations first; return bindings [n] and their truth, which is at least `least`."""
         rest = [atom for atom in conjunction if not atom.negated]
+        rest.sort(key=lambda atom: len(self.facts.rows[self.relations[atom.relation]]))
+        if self.target is None:
+            columns, value = self._edges(rest.pop(0), least)
+        else:
+            (first, second), (head, tail) = self.rule.head.variables, self.target
+            rows = int(first != second or head == tail)  # nothing implies r(a, b) by a rule for r(x, x)
+            columns = {first: np.full(rows, head, np.int32), second: np.full(rows, tail, np.int32)}
+            value = np.ones(rows)
         while rest:
-            # An atom with both ends bound only filters and comes first; one with neither comes last.
+            # An atom whose variables are bound only filters, so it comes as soon as possible.
             atom = max(rest, key=lambda atom: len(columns.keys() & set(atom.variables)) / len(set(atom.variables)))
             rest.remove(atom)
             columns, value = self._join(columns, value, atom, least)
-        return columns
+        for atom in conjunction:
+            if atom.negated:
+                columns, value = self._filter(columns, value, atom, least)
+        return columns, value
+
+    def _edges(self, atom: Atom, least: float) -> tuple[Bindings, Weights]:
+        edges = self.facts.edges(self.relations[atom.relation])
+        kept = edges.weight >= least
+        if atom.first == atom.second:
+            kept &= edges.start == edges.end
+        self._check_limit(int(kept.sum()))
+        return {atom.first: edges.start[kept], atom.second: edges.end[kept]}, edges.weight[kept]
+
+    def _filter(self, columns: Bindings, value: Weights, atom: Atom, least: float) -> tuple[Bindings, Weights]:
+        weight, holds = self._atom(atom, columns)
+        value = value + weight - 1.0
+        kept = holds & (value >= least)
+        return {name: column[kept] for name, column in columns.items()}, value[kept]
 
     def _join(self, columns: Bindings, value: Weights, atom: Atom, least: float) -> tuple[Bindings, Weights]:
         if columns.keys() >= set(atom.variables):
-            weight, seen = self._weight(atom, columns)
-            value = value + weight - 1.0
-            kept = seen & (value >= least)
-            return {name: column[kept] for name, column in columns.items()}, value[kept]
+            return self._filter(columns, value, atom, least)
         backward = atom.first not in columns
         bound, free = reversed(atom.variables) if backward else atom.variables
         edges = self.facts.edges(self.relations[atom.relation], backward)
-        row, edge = ranges_to_indices(*edges.at_least(columns[bound], least + 1.0 - value))
+        start, stop = edges.at_least(columns[bound], least + 1.0 - value)
+        self._check_limit(int((stop - start).sum()))
+        row, edge = ranges_to_indices(start, stop)
         truth = value[row] + edges.weight[edge] - 1.0
-        if len(row) > self.limit:
-            best = np.argpartition(-truth, self.limit)[: self.limit]
-            row, edge, truth = row[best], edge[best], truth[best]
         joined = {name: column[row] for name, column in columns.items()} | {free: edges.end[edge]}
-        others = ~self._is_target(atom, joined)
-        return {name: column[others] for name, column in joined.items()}, truth[others]
+        if self.target is None:
+            return joined, truth
+        kept = np.flatnonzero(~self._is_target(atom, joined))
+        if len(kept) > self.limit:
+            kept = kept[np.argpartition(-truth[kept], self.limit)[: self.limit]]
+        return {name: column[kept] for name, column in joined.items()}, truth[kept]
+
+    def _check_limit(self, rows: int) -> None:
+        if rows > self.limit and self.target is None:
+            raise _LimitExceeded(rows)

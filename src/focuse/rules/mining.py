@@ -8,12 +8,10 @@ with an edge from x to z. Paths are built as columns, for one label of the first
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from focuse.data.graph import Graph, Ids, Weights, find_all_sorted
 from focuse.errors import FocuseError
@@ -56,7 +54,7 @@ class MinedRule:
 
 @dataclass(frozen=True)
 class MinedRules:
-    """MinedRules rules, the best first, and notes on what was left out to stay within the limit."""
+    """Mined rules, the best first, and notes on what was left out to stay within the limit."""
 
     rules: list[MinedRule]
     notes: list[str] = field(default_factory=list)
@@ -127,34 +125,18 @@ def mine(
     return MinedRules(best, miner.notes)
 
 
-@dataclass(frozen=True, eq=False)
-class _Arcs:
-    """Arcs from `start` to `end`, sorted by start; [n] each."""
-
-    start: Ids
-    label: Ids
-    end: Ids
-    weight: Weights
-
-    def select(self, rows: npt.NDArray[np.bool_] | Indices) -> _Arcs:
-        return _Arcs(self.start[rows], self.label[rows], self.end[rows], self.weight[rows])
-
-
-def _arcs(graph: Graph, both_ways: bool) -> _Arcs:
-    arcs = _Arcs(graph.head, graph.relation, graph.tail, graph.weight)
+def _arcs(graph: Graph, both_ways: bool) -> Graph:
+    """Return the arcs of a graph as another graph, sorted by where they start; its relations are labels."""
     if both_ways:
-        arcs = _Arcs(
-            np.concatenate([graph.head, graph.tail]),
-            np.concatenate([graph.relation, graph.relation + np.int32(len(graph.relations))]),
-            np.concatenate([graph.tail, graph.head]),
-            np.concatenate([graph.weight, graph.weight]),
+        graph = replace(
+            graph,
+            head=np.concatenate([graph.head, graph.tail]),
+            relation=np.concatenate([graph.relation, graph.relation + np.int32(len(graph.relations))]),
+            tail=np.concatenate([graph.tail, graph.head]),
+            weight=np.concatenate([graph.weight, graph.weight]),
+            columns=None,
         )
-    return arcs.select(np.argsort(arcs.start, kind="stable"))
-
-
-def _sums(group: npt.NDArray[Any], value: Weights, groups: int) -> Weights:
-    """Return the sum of the values [n] of each group; [groups]."""
-    return np.asarray(np.bincount(group, weights=value, minlength=groups), np.float64)
+    return graph.select(np.argsort(graph.head, kind="stable"))
 
 
 def _fair_share(total: Indices, limit: int) -> int:
@@ -187,94 +169,80 @@ class _Miner:
     def _pair_key(self, first: Ids, second: Ids) -> Indices:
         return first.astype(np.int64) * self.entities + second
 
-    # ---- shapes ---------------------------------------------------------------------------------------------------
-
     def inverses(self, shapes: Sequence[str]) -> None:
         """r(x, y) -> s(y, x); with s = r it is symmetry."""
-        graph = self.graph
-        body = np.bincount(graph.relation, minlength=self.relations)
-        mass = _sums(graph.relation, graph.weight, self.relations)
-        label, head, support, shared = self._heads(graph.relation, graph.tail, graph.head, graph.weight)
-        for r, s, count, soft in self._supported(label, head, support, shared, body, mass):
+        for r, s, counts in self._supported(self.graph.relation, self.graph.tail, self.graph.head, self.graph.weight):
             shape = "symmetry" if r == s else "inverse"
             if shape in shapes:
-                self._propose(shape, [self._atom(r, "x", "y")], (s, "y", "x"), count, int(body[r]), soft)
+                self._propose(shape, [self._atom(r, "x", "y")], self._atom(s, "y", "x"), *counts)
 
     def transitivity(self) -> None:
         """r(x, y) & r(y, z) -> r(x, z), one relation after the other."""
         arcs = _arcs(self.graph, both_ways=False)
         for relation in range(self.relations):
-            same = arcs.select(arcs.label == relation)
+            same = arcs.select(arcs.relation == relation)
             self._compose(relation, self._within_limit(same), same, "transitivity")
 
     def compositions(self) -> None:
         """a(x, y) & b(y, z) -> t(x, z) for all relations, walked forward or backward."""
         arcs = _arcs(self.graph, both_ways=True)
         first = self._within_limit(arcs)
-        for label in np.unique(first.label):
-            self._compose(int(label), first.select(first.label == label), arcs, "composition")
+        for label in np.unique(first.relation):
+            self._compose(int(label), first.select(first.relation == label), arcs, "composition")
 
-    # ---- counting -------------------------------------------------------------------------------------------------
-
-    def _compose(self, first: int, left: _Arcs, right: _Arcs, shape: str) -> None:
+    def _compose(self, first: int, left: Graph, right: Graph, shape: str) -> None:
         """Propose rules from paths of a `left` arc and a `right` arc that continues at its end."""
-        second, x, z, body = self._paths(left, right)
-        count = np.bincount(second, minlength=2 * self.relations)
-        mass = _sums(second, body, 2 * self.relations)
-        label, head, support, shared = self._heads(second, x, z, body)
-        for b, t, number, soft in self._supported(label, head, support, shared, count, mass):
+        for b, t, counts in self._supported(*self._paths(left, right)):
             if (b == first == t) == (shape == "transitivity"):
                 atoms = [self._atom(first, "x", "y"), self._atom(b, "y", "z")]
-                self._propose(shape, atoms, (t, "x", "z"), number, int(count[b]), soft)
+                self._propose(shape, atoms, self._atom(t, "x", "z"), *counts)
 
-    def _paths(self, left: _Arcs, right: _Arcs) -> tuple[Ids, Ids, Ids, Weights]:
+    def _paths(self, left: Graph, right: Graph) -> tuple[Ids, Ids, Ids, Weights]:
         """Return the distinct (second label, x, z) of all paths and the truth of the strongest; [p] each."""
-        first_arc, second_arc = find_all_sorted(right.start, left.end)
-        pair = self._pair_key(left.start[first_arc], right.end[second_arc])
-        key = right.label[second_arc] * np.int64(self.entities**2) + pair
+        first_arc, second_arc = find_all_sorted(right.head, left.tail)
+        pair = self._pair_key(left.head[first_arc], right.tail[second_arc])
+        key = right.relation[second_arc] * np.int64(self.entities**2) + pair
         body = np.maximum(0.0, left.weight[first_arc] + right.weight[second_arc] - 1.0)
         order = np.argsort(key, kind="stable")
         key = key[order]
-        first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]])) if len(key) else np.empty(0, np.int64)
+        first = np.flatnonzero(np.diff(key, prepend=-1))
         strongest = np.maximum.reduceat(body[order], first) if len(key) else body
         label, pair = np.divmod(key[first], self.entities**2)
         x, z = np.divmod(pair, self.entities)
         return label.astype(np.int32), x.astype(np.int32), z.astype(np.int32), strongest
 
-    def _heads(self, label: Ids, x: Ids, z: Ids, body: Weights) -> tuple[Indices, Indices, Indices, Weights]:
-        """Count the pairs of each (label, relation t) with an edge t(x, z), and their sum of min(body, head).
+    def _supported(
+        self, label: Ids, x: Ids, z: Ids, body: Weights
+    ) -> Iterator[tuple[int, int, tuple[int, int, float]]]:
+        """Count the bodies (label, x, z) [p] with their truth whose head t(x, z) is in the graph, for all relations t.
 
-        Parameters are labels, entities and truths of bodies [p]; the result is label, t, support and sum [k].
+        Yield label, t and (support, pairs, soft confidence) of rules with enough support and confidence.
         """
+        pairs = np.bincount(label, minlength=2 * self.relations)
+        mass = np.bincount(label, weights=body, minlength=2 * self.relations)
         row, edge = find_all_sorted(self.pair_keys, self._pair_key(x, z))
         key = label[row] * np.int64(self.relations) + self.by_pair.relation[edge]
         distinct, group, support = np.unique(key, return_inverse=True, return_counts=True)
-        shared = _sums(group, np.minimum(body[row], self.by_pair.weight[edge]), len(distinct))
-        first, head = np.divmod(distinct, self.relations)
-        return first, head, support, shared
+        shared = np.bincount(group, np.minimum(body[row], self.by_pair.weight[edge]), len(distinct))
+        labels, heads = np.divmod(distinct, self.relations)
+        kept = (support >= self.support) & (support >= self.confidence * pairs[labels])
+        for b, t, number, total in zip(labels[kept], heads[kept], support[kept], shared[kept], strict=True):
+            yield int(b), int(t), (int(number), int(pairs[b]), float(total / mass[b]) if mass[b] > 0 else 0.0)
 
-    def _supported(
-        self, label: Indices, head: Indices, support: Indices, shared: Weights, count: Indices, mass: Weights
-    ) -> Iterator[tuple[int, int, int, float]]:
-        """Yield (label, head, support, soft confidence) of rules with enough support and confidence."""
-        kept = (support >= self.support) & (support >= self.confidence * count[label])
-        for b, t, count_, sum_ in zip(label[kept], head[kept], support[kept], shared[kept], strict=True):
-            yield int(b), int(t), int(count_), float(sum_ / mass[b]) if mass[b] > 0 else 0.0
-
-    def _within_limit(self, arcs: _Arcs) -> _Arcs:
+    def _within_limit(self, arcs: Graph) -> Graph:
         """Return arcs that together begin no more than `limit` paths.
 
         Labels share the limit evenly. One that needs less leaves the rest to the others, and one that needs more begins
         with its strongest arcs only, so that a few large relations cannot displace the others.
         """
-        cost = np.bincount(arcs.start, minlength=self.entities)[arcs.end]
+        cost = np.bincount(arcs.head, minlength=self.entities)[arcs.tail]
         total = np.zeros(2 * self.relations, np.int64)
-        np.add.at(total, arcs.label, cost)
+        np.add.at(total, arcs.relation, cost)
         if total.sum() <= self.limit:
             return arcs
         share = _fair_share(total, self.limit)
-        order = np.lexsort((-arcs.weight, arcs.label))
-        spent, label = np.cumsum(cost[order]), arcs.label[order]
+        order = np.lexsort((-arcs.weight, arcs.relation))
+        spent, label = np.cumsum(cost[order]), arcs.relation[order]
         kept = spent - (np.cumsum(total) - total)[label] <= share
         short = np.argsort(-total, kind="stable")[: int((total > share).sum())]
         names = dict.fromkeys(self.graph.relations[int(one) % self.relations] for one in short)
@@ -285,17 +253,12 @@ class _Miner:
         )
         return arcs.select(np.sort(order[kept]))
 
-    # ---- rules ----------------------------------------------------------------------------------------------------
-
     def _atom(self, label: int, start: str, end: str) -> Atom:
         """Return the atom of an arc: its relation's name, with swapped variables for a backward arc."""
         backward, relation = divmod(label, self.relations)
         ends = (end, start) if backward else (start, end)
         return Atom(self.graph.relations[relation], *ends)
 
-    def _propose(
-        self, shape: str, atoms: list[Atom], head: tuple[int, str, str], support: int, count: int, soft: float
-    ) -> None:
-        target = Atom(self.graph.relations[head[0]], *head[1:])
-        truth = max(round(support / count, TRUTH_DIGITS), 10.0**-TRUTH_DIGITS)
-        self.found.append(MinedRule(Rule((tuple(atoms),), target, truth), shape, support, count, soft))
+    def _propose(self, shape: str, atoms: list[Atom], head: Atom, support: int, pairs: int, soft: float) -> None:
+        truth = max(round(support / pairs, TRUTH_DIGITS), 10.0**-TRUTH_DIGITS)
+        self.found.append(MinedRule(Rule((tuple(atoms),), head, truth), shape, support, pairs, soft))

@@ -1,34 +1,22 @@
-"""Parquet, RDF, GraphML and databases."""
+"""Parquet, RDF and GraphML."""
 
 from __future__ import annotations
 
 import io
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from xml.parsers import expat
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from focuse.data.readers import is_url, read
-from focuse.integrations.sql import parse_url
+from focuse.data.readers import read
 from fuzzing.guard import WrongError
 from fuzzing.text import Row, compare, rows_of
 
 Call = Callable[[bytes], object]
 ROWS = [("a", "r", "b", 0.5), ("b c", "r", 'd "e"', -2.0), ("é", "s", "a", 1e3)]
 HOSTILE = [("=1+1", "<r>", "../x", 1.0), ("a&b", "r", "\u202ex", 2.0), ("http://e.org/a", "r", "_:b", 3.0)]
-QUERIES = [
-    b"SELECT * FROM edges",
-    b"SELECT head, relation, tail, weight FROM edges WHERE weight > 0 LIMIT 2",
-    b"SELECT head, relation, tail FROM edges; DROP TABLE edges",
-    b"ATTACH DATABASE 'other.db' AS x",
-    b"PRAGMA table_info(edges)",
-    b"SELECT 'a', group_concat(relation), max(tail), sum(weight) FROM edges GROUP BY head HAVING count(*) > 0",
-    b"SELECT * FROM edges UNION SELECT name, type, sql, rootpage FROM sqlite_master",
-]
 
 
 def parquet(folder: Path) -> tuple[Call, list[bytes]]:
@@ -153,90 +141,3 @@ def graphml(folder: Path) -> tuple[Call, list[bytes]]:
 
     seeds = [written(folder, ".graphml"), written(folder, ".graphml", HOSTILE), extra]
     return call, [*seeds, laughs + b"</graph></graphml>"]
-
-
-def _data_base(folder: Path) -> bytes:
-    path = folder / "seed.db"
-    path.unlink(missing_ok=True)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA page_size = 512")
-        connection.execute("CREATE TABLE edges (head, relation, tail, weight)")
-        connection.executemany("INSERT INTO edges VALUES (?, ?, ?, ?)", [*ROWS, *HOSTILE])
-        connection.commit()
-    return path.read_bytes()
-
-
-def sqlite(folder: Path) -> tuple[Call, list[bytes]]:
-    """A data base whose bytes are edited."""
-    path = folder / "graph.db"
-    source, query = f"sqlite:///{path}", "SELECT head, relation, tail, weight FROM edges LIMIT 50"
-
-    def call(data: bytes) -> None:
-        path.write_bytes(data)
-        graph = read(source, sql=query)
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-            rows = connection.execute(query).fetchall()
-        if all(isinstance(name, str) for row in rows for name in row[:3]):
-            compare(rows_of(graph), [(*row[:3], float(row[3])) for row in rows])
-
-    return call, [_data_base(folder)]
-
-
-def queries(folder: Path) -> tuple[Call, list[bytes]]:
-    """What a user may write as a query; no query changes the data base or makes a file."""
-    path = folder / "fixed.db"
-    path.write_bytes(_data_base(folder))
-    whole = path.read_bytes()
-    (folder / "seed.db").unlink()
-    before = sorted(each.name for each in folder.iterdir())
-
-    def call(data: bytes) -> None:
-        try:
-            read(f"sqlite:///{path}", sql=data.decode("utf-8", "replace"))
-        finally:
-            if path.read_bytes() != whole or sorted(each.name for each in folder.iterdir()) != before:
-                raise WrongError("a query wrote")
-
-    return call, QUERIES
-
-
-def addresses(folder: Path) -> tuple[Call, list[bytes]]:
-    """Connection strings: a password is shown nowhere. Nothing is connected to."""
-
-    def call(data: bytes) -> None:
-        text = data.decode("utf-8", "replace")
-        if not is_url(text):
-            return
-        source = parse_url(text)
-        secret = "s3cr3t"
-        if f":{secret}@" in text and f":{secret}" in source.shown:
-            raise WrongError("a password is shown")
-
-    return call, [
-        b"postgresql://ann:s3cr3t@host:5432/db?sslmode=require",
-        b"sqlite:///graph.db?sql=SELECT%201",
-        b"duckdb:////x/y.db",
-        b"postgres://a:s3cr3t@h/d&password=s3cr3t",
-        b"mysql://u:s3cr3t@h/x",
-    ]
-
-
-def duckdb(folder: Path) -> tuple[Call, list[bytes]]:
-    """Queries to a DuckDB data base; its bytes are the library's own matter."""
-    import duckdb
-
-    path = folder / "graph.duckdb"
-    with duckdb.connect(str(path)) as connection:
-        connection.execute("CREATE TABLE edges (head TEXT, relation TEXT, tail TEXT, weight DOUBLE)")
-        connection.executemany("INSERT INTO edges VALUES (?, ?, ?, ?)", ROWS)
-    before = sorted(each.name for each in folder.iterdir())
-
-    def call(data: bytes) -> None:
-        try:
-            read(f"duckdb:///{path}", sql=data.decode("utf-8", "replace"))
-        finally:
-            if sorted(each.name for each in folder.iterdir()) != before:
-                raise WrongError("a query wrote")
-
-    copy = f"COPY edges TO '{folder / 'out.csv'}'".encode()
-    return call, [*QUERIES, copy, b"SELECT * FROM read_text('/etc/hostname')"]
