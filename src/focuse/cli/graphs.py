@@ -288,7 +288,8 @@ def ground(
             "line": [one.rule.line for one in found],
             "groundings": [len(one) for one in found],
             **_columns(found, "triples", "new", prefix="num_"),
-            **_columns(found, "hit_ratio", "mean_confidence", "distance", "minimum", "capped"),
+            **_columns(found, "hit_ratio", "mean_confidence", "distance", "minimum"),
+            "capped": [bool(one.note) for one in found],
         },
         printed=["rule", "groundings", "triples", "new", "hit_ratio", "mean_confidence", "distance"],
     )
