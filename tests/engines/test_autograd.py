@@ -12,6 +12,7 @@ import torch
 from scoring import make_scorer
 from torch import Tensor
 
+from focuse.config import SETTINGS
 from focuse.data.triple_index import TripleIndex
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Gradients, Step
@@ -19,7 +20,9 @@ from focuse.engines.optimizers import OPTIMIZERS, make_optimizer
 from focuse.models.registry import make_model
 from focuse.objective.focuse import FocusELayer
 from focuse.objective.losses import FocusedLoss, Regularizer, SquaredError, make_loss
-from focuse.objective.negatives import SAMPLINGS, AuxiliaryTriples, Batch, Negatives, NegativeSampler
+from focuse.objective.negatives import AuxiliaryTriples, Batch, Negatives, NegativeSampler
+
+SAMPLINGS = SETTINGS["negative_sampling"].choices
 
 ENTITIES, RELATIONS, DIM = 6, 2, 2
 # A repeated head, a loop, a triple that comes twice; entity 5 is in no positive.

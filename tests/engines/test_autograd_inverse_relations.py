@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import focuse
-from focuse.config import Config
+from focuse.config import SETTINGS, Config
 from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Step, unsupported_model
@@ -23,10 +23,12 @@ from focuse.models.base import join_inverse_relations, score_triples
 from focuse.models.registry import make_model
 from focuse.objective.focuse import FocusELayer
 from focuse.objective.losses import FocusedLoss, Regularizer, SoftLabelLoss, SquaredError, make_loss
-from focuse.objective.negatives import SAMPLINGS, AuxiliaryTriples, Batch, Negatives, NegativeSampler
+from focuse.objective.negatives import AuxiliaryTriples, Batch, Negatives, NegativeSampler
 from focuse.objective.randomness import generator
 from focuse.random_streams import RandomStream
 from focuse.training.problem import init_tables
+
+SAMPLINGS = SETTINGS["negative_sampling"].choices
 
 ENTITIES, RELATIONS, DIM, BETA, MISSING = 6, 2, 2, 0.3, 0.7
 TRIPLES = [(0, 0, 1), (0, 1, 2), (3, 1, 3), (2, 0, 4), (0, 0, 1)]

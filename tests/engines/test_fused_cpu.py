@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from focuse.config import SETTINGS
 from focuse.data.triple_index import TripleIndex
 from focuse.engines import fused_cpu
 from focuse.engines.autograd import AutogradEngine
@@ -25,8 +26,10 @@ from focuse.models.bilinear import DistMult
 from focuse.models.registry import make_model
 from focuse.objective.focuse import FocusELayer
 from focuse.objective.losses import LOSSES, FocusedLoss, SoftLabelLoss, SquaredError, make_loss, make_regularizer
-from focuse.objective.negatives import SAMPLINGS, AuxiliaryTriples, Batch, NegativeSampler
+from focuse.objective.negatives import AuxiliaryTriples, Batch, NegativeSampler
 from focuse.objective.randomness import draw_integers, stream_seed
+
+SAMPLINGS = SETTINGS["negative_sampling"].choices
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the loops were not built: no C++ compiler")
 MODELS = ("complex", "distmult", "transe", "transe-l2")

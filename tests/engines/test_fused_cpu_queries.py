@@ -19,6 +19,7 @@ from tests.engines.test_fused_cpu import (
 )
 from torch import Tensor
 
+from focuse.config import SETTINGS
 from focuse.engines import fused_cpu
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Step
@@ -32,7 +33,8 @@ from focuse.models.registry import make_model
 from focuse.models.translational import TransE, TransEL2
 from focuse.models.uncertain import UkgeLogi
 from focuse.objective.losses import LOSSES, SoftLabelLoss
-from focuse.objective.negatives import SAMPLINGS
+
+SAMPLINGS = SETTINGS["negative_sampling"].choices
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the loops were not built: no C++ compiler")
 

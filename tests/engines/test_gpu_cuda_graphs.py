@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import focuse
-from focuse.config import Config
+from focuse.config import SETTINGS, Config
 from focuse.data.datasets import careers
 from focuse.engines.autograd import AutogradEngine, FixedSizeTableView, TableView
 from focuse.engines.base import Step
@@ -20,9 +20,11 @@ from focuse.models.base import RandomnessUnavailableError
 from focuse.models.bilinear import DistMult
 from focuse.models.registry import MODELS, make_model
 from focuse.objective.losses import make_regularizer
-from focuse.objective.negatives import SAMPLINGS, Batch, NegativeSampler
+from focuse.objective.negatives import Batch, NegativeSampler
 from focuse.objective.randomness import stream_seed
 from focuse.training.problem import make_objective
+
+SAMPLINGS = SETTINGS["negative_sampling"].choices
 
 ENTITIES, RELATIONS, ROWS = 12, 3, 8
 OPTIMIZERS = ("adam", "sparse-adam", "sparse-adagrad")

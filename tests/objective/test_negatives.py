@@ -9,9 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from focuse.config import SETTINGS
 from focuse.data.triple_index import TripleIndex
-from focuse.objective.negatives import SAMPLINGS, Batch, Negatives, NegativeSampler
+from focuse.objective.negatives import Batch, Negatives, NegativeSampler
 from focuse.objective.randomness import draw_integers, generator, stream_seed
+
+SAMPLINGS = SETTINGS["negative_sampling"].choices
 
 ENTITIES, RELATIONS = 9, 2
 PLACES = st.tuples(st.integers(0, 2**31), st.integers(0, 5000), st.integers(0, 100_000))

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 import focuse
 from focuse import FocuseError
-from focuse.config import merge_settings
+from focuse.config import SETTINGS, merge_settings
 from focuse.data.graph import Graph
 from focuse.data.triple_index import TripleIndex
 from focuse.engines.autograd import AutogradEngine
@@ -25,9 +25,11 @@ from focuse.errors import Stopped
 from focuse.models.base import confidence
 from focuse.models.uncertain import UkgeLogi
 from focuse.objective.losses import SquaredError
-from focuse.objective.negatives import SAMPLINGS, Batch, NegativeSampler
+from focuse.objective.negatives import Batch, NegativeSampler
 from focuse.objective.semi_supervised import PoolSchedule, SamplePool, make_pool_schedule
 from focuse.training.trainer import Trainer
+
+SAMPLINGS = SETTINGS["negative_sampling"].choices
 
 ENTITIES, RELATIONS, DIM = 30, 3, 6
 EAGER = PoolSchedule(start=1, wait=0, growth=0.25, share=0.5, size=50)

@@ -14,8 +14,9 @@ from focuse.config import SETTINGS, Config, merge_settings
 from focuse.engines.fused_cpu import FusedCpuEngine
 from focuse.engines.optimizers import OPTIMIZERS
 from focuse.objective.losses import LOSSES, FocusedLoss, SquaredError
-from focuse.objective.negatives import SAMPLINGS
 from focuse.training.problem import init_tables, make_objective
+
+SAMPLINGS = SETTINGS["negative_sampling"].choices
 
 QUICK = {
     "batch_size": 128,
