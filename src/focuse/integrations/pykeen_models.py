@@ -60,7 +60,7 @@ def _unit_moduli(rows: Tensor) -> Tensor:
 
 
 def _variance(rows: Tensor) -> Tensor:
-    """Any number as a variance in the bounds to which PyKEEN cuts them."""
+    """Return any number as a variance in the bounds to which PyKEEN cuts them."""
     return 0.05 + (5.0 - 0.05) * torch.sigmoid(rows)
 
 
@@ -110,7 +110,7 @@ class PykeenModel(TripleModel):
 
     @classmethod
     def build(cls, dim: int, seed: int = 0) -> Any:
-        """PyKEEN's own interaction of this size, its parameters initialized by `seed`."""
+        """Return PyKEEN's own interaction of this size, with parameters initialized by `seed`."""
         with torch.random.fork_rng(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch, about sizes that PyKEEN chooses
             torch.manual_seed(seed)
@@ -132,7 +132,7 @@ class PykeenModel(TripleModel):
         return {name: value.detach().clone().reshape(value.shape or (1,)) for name, value in held.items()}
 
     def init_table(self, table: Table, values: Tensor) -> Tensor:
-        """Normal numbers; vectors that have length 1 in every score begin with that length, so that steps fit it."""
+        """Return normal numbers; vectors of length 1 in every score begin with that length, so that steps fit it."""
         units = {
             place
             for (where, place), how in CONSTRAINTS.get(self.title, {}).items()
@@ -186,7 +186,7 @@ class PykeenModel(TripleModel):
         return in_chunks(lambda q, _, some: self.similarity_of(q[:, None], some, side), query, relation, rows, width)
 
     def _numbered(self) -> Self:
-        """The model in one call of a step: a chunk of it that is computed again draws the same numbers again."""
+        """Return the model in one call of a step: a chunk that is computed again draws the same numbers again."""
         if self.calls is None:
             return self
         bound = copy.copy(self)
@@ -194,7 +194,7 @@ class PykeenModel(TripleModel):
         return bound
 
     def _tensors(self, table: str, rows: Tensor, dim: int, at: Collection[int] = range(99)) -> list[Tensor]:
-        """Rows [..., width] as tensors of the interaction's shapes; those `at` these places are constrained."""
+        """Return rows [..., width] as tensors of the interaction's shapes; those `at` these places are constrained."""
         sizes = self._sizes(table, dim)
         if not sizes:
             return []
@@ -211,7 +211,7 @@ class PykeenModel(TripleModel):
 
 @cache
 def interaction_model(name: str) -> type[PykeenModel]:
-    """The model called 'pykeen:NAME' or 'pykeen:NAME:option=value,…', NAME in upper or lower case."""
+    """Return the model called 'pykeen:NAME' or 'pykeen:NAME:option=value,…', NAME in upper or lower case."""
     word, _, text = name.removeprefix(PREFIX).partition(":")
     known = interactions(name)
     title = {title.lower(): title for title in known}.get(word.lower(), word)
@@ -233,7 +233,7 @@ def interaction_model(name: str) -> type[PykeenModel]:
 
 
 def interactions(name: str = PREFIX) -> dict[str, type[Any]]:
-    """PyKEEN's interactions by name, in its own spelling."""
+    """Return PyKEEN's interactions by name, in its own spelling."""
     try:
         from pykeen.nn.modules import interaction_resolver
     except ImportError as error:
@@ -271,13 +271,13 @@ def _value(text: str) -> Any:
 
 
 def _parameters(interaction: type[Any]) -> list[str]:
-    """Names of the constructor's parameters."""
+    """Return the names of the constructor's parameters."""
     found = inspect.signature(interaction.__init__).parameters.values()
     return [part.name for part in found if part.name != "self" and part.kind is not part.VAR_KEYWORD]
 
 
 def _arguments(model_class: type[PykeenModel], dim: int) -> dict[str, Any]:
-    """All arguments of the constructor of an interaction of this size."""
+    """Return all arguments of the constructor of an interaction of this size."""
     takes = _parameters(interactions()[model_class.title])
     sizes = {name: dim for name in SIZES if name in takes}
     heads = {"num_heads": math.gcd(dim, 8)} if "num_heads" in takes else {}
@@ -293,19 +293,19 @@ def _probe(model_class: type[PykeenModel]) -> Any:
 
 
 def _named(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and the running statistics of batch norms; other buffers are constants."""
+    """Return parameters and the running statistics of batch norms; other buffers are constants."""
     running = {name: value for name, value in module.named_buffers() if name.rpartition(".")[2].startswith("running_")}
     return {**dict(module.named_parameters()), **running}
 
 
 def _held(module: nn.Module) -> dict[str, Tensor]:
-    """The same by names without dots, which optimizers put between a tensor's name and a moment's."""
+    """Return the same by names without dots, which optimizers put between the names of a tensor and a moment."""
     return {name.replace(".", "-"): value for name, value in _named(module).items()}
 
 
 @cache
 def _dim(model_class: type[PykeenModel], width: int, table: str = "entity") -> int:
-    """The dimension in which a row of the table has this width."""
+    """Return the dimension in which a row of the table has this width."""
     return next(dim for dim in range(1, width + 1) if model_class()._width(table, dim) == width)
 
 
@@ -327,7 +327,7 @@ _THREAD = threading.local()
 
 
 def _module(model_class: type[PykeenModel], dim: int, dtype: torch.dtype, device: torch.device, training: bool) -> Any:
-    """An interaction to put tensors into; each thread has its own, for `functional_call` changes it while it runs."""
+    """Return an interaction to put tensors into; each thread has its own, because `functional_call` changes it."""
     modules: dict[Any, Any] = _THREAD.__dict__.setdefault("modules", {})
     place = (model_class, dim, dtype, device, training)
     if place not in modules:
