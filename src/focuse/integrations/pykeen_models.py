@@ -9,6 +9,7 @@ scores would mean nothing without them, see `CONSTRAINTS`; initial embeddings ar
 
 from __future__ import annotations
 
+import ast
 import copy
 import inspect
 import itertools
@@ -44,7 +45,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 # Letters of a shape that are not the dimension: k parts of a quaternion, slices of NTN; one size per box.
 LETTERS: dict[str, dict[str, int]] = {"QuatE": {"k": 4}, "NTN": {"k": 4}, "CP": {"k": 1}, "BoxE": {"s": 1}}
-SIZES = ("embedding_dim", "head_dim", "input_dim", "relation_dim", "tail_dim")  # arguments that are the dimension
+# Arguments of constructors that are sizes of rows, and the letter whose size they are.
+SIZES = {"embedding_dim": "d", "head_dim": "d", "input_dim": "d", "relation_dim": "e", "tail_dim": "f"}
 DIVERGENCES = {"KG2E"}  # never above 0, like distances
 MAX_SMALL_DIM = 512  # an example of an interaction is tried in dimensions up to this one
 
@@ -83,6 +85,7 @@ class PykeenModel(TripleModel):
 
     title: ClassVar[str]
     options: ClassVar[Mapping[str, Any]]
+    letters: ClassVar[Mapping[str, int]]
     probe: ClassVar[Any]
     # An interaction may normalize by the batch, and may initialize rows by all of them.
     requires: ClassVar[frozenset[Requirement]] = frozenset({"whole batch", "whole table"})
@@ -100,9 +103,8 @@ class PykeenModel(TripleModel):
 
     def _sizes(self, table: str, dim: int) -> list[tuple[int, ...]]:
         """Return the shapes of a row's tensors, which PyKEEN writes as letters: ('d', 'kd') -> [(dim,), (4, dim)]."""
-        letters = LETTERS.get(self.title, {})
         shapes = self.probe.entity_shape if table == "entity" else self.probe.relation_shape
-        return [tuple(letters.get(letter, dim) for letter in shape) for shape in shapes]
+        return [tuple(self.letters.get(letter, dim) for letter in shape) for shape in shapes]
 
     @classmethod
     def _unfit(cls, dim: int, error: Exception) -> FocuseError:
@@ -218,13 +220,24 @@ def interaction_model(name: str) -> type[PykeenModel]:
     choose("interaction of PyKEEN", title, known)
     options = _options(name, text)
     takes = _parameters(known[title])
+    # A letter is a size in the interaction's shapes, unless its constructor takes one of that name (the norm p).
+    own = [letter for letter in options if len(letter) == 1 and letter not in takes]
+    letters = LETTERS.get(title, {}) | {letter: options.pop(letter) for letter in own}
+    for letter in own:
+        if type(letters[letter]) is not int or letters[letter] < 1 or letter == "d":
+            raise FocuseError(
+                f"model {name!r}: {letter}={letters[letter]}: give a whole number of at least 1 (dim is d)"
+            )
     for option in options:
         if option not in takes:
             names = ", ".join(each for each in takes if each not in (*SIZES, "args")) or "none"
             raise FocuseError(f"model {name!r}: {title} has no option {option!r}; it takes {names}")
-    made = {"name": name, "title": title, "options": _default_arguments(title) | options}
+    made = {"name": name, "title": title, "letters": letters, "options": _default_arguments(title) | options}
     model: type[PykeenModel] = type(title, (PykeenModel,), made)
     model.probe = probe = _probe(model)
+    sizes = {letter for shape in (*probe.entity_shape, *probe.relation_shape) for letter in shape}
+    if not sizes.issuperset(own):
+        raise FocuseError(f"model {name!r}: {title} has the sizes {', '.join(sorted(sizes)) or 'dim'}, not {own}")
     model.buffers = frozenset(name for name in _held(probe) if name.endswith(("running_mean", "running_var")))
     model.components = 2 if probe.is_complex else 1
     if hasattr(probe, "power_norm") or title in DIVERGENCES:  # a norm or a divergence: scores are never above 0
@@ -252,22 +265,23 @@ def _default_arguments(title: str) -> dict[str, Any]:
 
 
 def _options(name: str, text: str) -> dict[str, Any]:
-    """Return 'p=2,activation=tanh' as a dictionary; values are numbers, words, true, false or none."""
-    options: dict[str, Any] = {}
-    for part in filter(None, text.split(",")):
-        key, _, value = part.partition("=")
-        parsed = _value(value)
-        if key in options or (isinstance(parsed, str) and not parsed.isidentifier()):
-            raise FocuseError(f"model {name!r}: write options like pykeen:TransE:p=2,power_norm=true")
-        options[key] = parsed
-    return options
+    """Return 'p=2,activation=tanh' as a dictionary; values are Python literals, and a bare word is a string."""
+    try:
+        call = ast.parse(f"_({text})", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args or not isinstance(call.func, ast.Name):
+            raise ValueError
+        found = {str(part.arg): _value(part.value) for part in call.keywords}
+        if len(found) < len(call.keywords):
+            raise ValueError
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        raise FocuseError(f"model {name!r}: write options like pykeen:TransE:p=2,power_norm=true") from None
+    return found
 
 
-def _value(text: str) -> Any:
-    for number in (int, float):
-        with suppress(ValueError):
-            return number(text)
-    return {"true": True, "false": False, "none": None}.get(text.lower(), text)
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.Name):
+        return {"true": True, "false": False}.get(node.id, node.id)
+    return ast.literal_eval(node)
 
 
 def _parameters(interaction: type[Any]) -> list[str]:
@@ -279,7 +293,7 @@ def _parameters(interaction: type[Any]) -> list[str]:
 def _arguments(model_class: type[PykeenModel], dim: int) -> dict[str, Any]:
     """Return all arguments of the constructor of an interaction of this size."""
     takes = _parameters(interactions()[model_class.title])
-    sizes = {name: dim for name in SIZES if name in takes}
+    sizes = {name: model_class.letters.get(letter, dim) for name, letter in SIZES.items() if name in takes}
     heads = {"num_heads": math.gcd(dim, 8)} if "num_heads" in takes else {}
     return {**sizes, **heads, **model_class.options}
 
