@@ -209,6 +209,8 @@ def test_threads_do_not_share_an_interaction(rows: list[Any]) -> None:
 
 def test_options_reach_the_interaction() -> None:
     assert interaction_model("pykeen:transe:p=2,power_norm=true").build(4).power_norm
+    assert make_model("pykeen:TransR:e=3").widths(5)[1] == 3 + 5 * 3
+    assert make_model("pykeen:CP:k=7").widths(5)[0] == 2 * 7 * 5
     assert type(interaction_model("pykeen:ERMLP:activation=tanh").build(4).activation) is torch.nn.Tanh
     assert make_model("pykeen:ERMLP:hidden_dim=3").init_parameters(5, torch.Generator())["hidden-weight"].shape == (
         3,
@@ -257,6 +259,10 @@ def test_missing_pykeen_names_the_extra_to_install(monkeypatch: pytest.MonkeyPat
     [
         "TransE:z=3",
         "TransE:=4",
+        "TransE:d=4",
+        "NTN:k=foo",
+        "NTN:k=2.5",
+        "NTN:k=0",
         "TransE:p={[]:1}",
         "TransE:p=1,p=2",
         "TransE:p=" + "-" * 5000 + "1",

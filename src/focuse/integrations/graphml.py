@@ -64,14 +64,14 @@ def read_graphml(path: Path, options: ReadOptions) -> Graph:
 
 
 class _EdgeCollector:
-    """Collects edges while a file is parsed."""
+    """Collects edges while a file is parsed, encoded a chunk at a time."""
 
     def __init__(self, where: str, options: ReadOptions) -> None:
         self.where, self.options = where, options
         self.keys: dict[str | None, EdgeKey] = {}
         self.chosen: list[str | None] = []  # the keys of the relation and the weights, once all are declared
-        self.columns: list[list[str | None]] = []
-        self.names: dict[str | None, str | None] = {}  # each distinct name once, because every edge has its own copy
+        self.pending: list[list[Any]] = []
+        self.blocks: list[list[pa.Array]] = []
         self.num_undirected = 0
 
     def read(self, stream: Any) -> None:
@@ -93,17 +93,19 @@ class _EdgeCollector:
                 self._add(element, directed)
             if event == "end" and tag in ("node", "edge") and parent is not None:
                 parent.clear()  # else all elements would stay in memory
+        self._encode()
 
     def _add(self, element: ElementTree.Element, directed: bool) -> None:
         if not self.chosen:
             self._choose_keys()
         data = {child.get("key"): child.text or "" for child in element if _tag(child) == "data"}
-        relation, *weights = (data.get(key, self.keys[key].default) for key in self.chosen)
-        names = (element.get("source"), relation or DEFAULT_RELATION, element.get("target"))
-        row = [*(self.names.setdefault(name, name) for name in names), *weights]
-        for column, value in zip(self.columns, row, strict=True):
+        relation, *weights = [data.get(key, self.keys[key].default) for key in self.chosen]
+        row = [element.get("source"), relation or DEFAULT_RELATION, element.get("target"), *weights]
+        for column, value in zip(self.pending, row, strict=True):
             column.append(value)
         self.num_undirected += not (element.get("directed") == "true" if element.get("directed") else directed)
+        if len(self.pending[0]) >= CHUNK_EDGES:
+            self._encode()
 
     def _choose_keys(self) -> None:
         by_name = {key.name.lower(): each for each, key in reversed(self.keys.items())}
@@ -118,7 +120,8 @@ class _EdgeCollector:
             weights = [key for key in [*(key for key in usual if key not in real), *real] if key != relation]
         self.chosen = [relation, *weights]
         self.keys.setdefault(None, EdgeKey("relation", False, None))
-        self.columns = [[] for _ in range(len(self.chosen) + 2)]
+        self.pending = [[] for _ in range(len(self.chosen) + 2)]
+        self.blocks = [[] for _ in self.pending]
 
     def _key_of(self, name: str) -> str | None:
         """Return the key with this name or id; raise an error if there is none."""
@@ -130,10 +133,17 @@ class _EdgeCollector:
             f"{self.where}: edges have no data {name!r}{nearest(name, names)}; they have {', '.join(names) or 'none'}"
         )
 
+    def _encode(self) -> None:
+        if self.pending and self.pending[0]:
+            for index, (column, blocks) in enumerate(zip(self.pending, self.blocks, strict=True)):
+                values = pa.array(column, pa.string())
+                blocks.append(values.dictionary_encode() if index < 3 else values)
+                column.clear()
+
     def graph(self) -> Graph:
-        if not self.columns:
+        if not self.blocks:
             raise FocuseError(f"{self.where}: no edges; expected GraphML with <edge source=… target=…>")
-        columns = [pa.array(column, pa.string()) for column in self.columns]
+        columns = [pa.chunked_array(blocks) for blocks in self.blocks]
         notes, missing = [], self.options.missing_weight
         if self.num_undirected:
             notes.append(f"{self.where}: {self.num_undirected:,} undirected edges are read once, from source to target")

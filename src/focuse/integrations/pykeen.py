@@ -1,6 +1,6 @@
 """FocusE inside PyKEEN (Ali et al., 2021), for those who stay there: edge weights, a loss, and β's decay.
 
-    weights = EdgeWeights.of(training, "graph.tsv")      # what each training triple weighs, in [0, 1]
+    weights = EdgeWeights.of(training, "graph.tsv")      # the weight of each training triple, in [0, 1]
     loss = FocusELoss(beta_decay_epochs=50)              # focuse's layer, then one of focuse's losses
     pipeline(training=training, …, loss=loss, training_loop_kwargs={"loss_weighter": weights},
              training_kwargs={"num_epochs": 100, "callbacks": loss.callback()})
@@ -140,7 +140,7 @@ class FocusELoss(Loss):  # type: ignore[misc]
         self.beta: float | None = fixed_beta
 
     def callback(self) -> BetaDecay:
-        """What tells this loss the epoch; goes into `training_kwargs`."""
+        """Return the callback that tells this loss the epoch; it goes into `training_kwargs`."""
         return BetaDecay(self)
 
     def process_slcwa_scores(
@@ -198,9 +198,9 @@ class FocusELoss(Loss):  # type: ignore[misc]
 
 
 class BetaDecay(TrainingCallback):  # type: ignore[misc]
-    """Sets β of a `FocusELoss` before every batch, by the epochs that PyKEEN has finished; a resumed training goes on.
+    """Sets β of a `FocusELoss` before every batch, by the epochs that PyKEEN has finished, also if it resumes.
 
-    `betas` holds that of every epoch; a result tracker gets it as the metric 'beta'.
+    `betas` has the β of every epoch; a result tracker gets it as the metric 'beta'.
     """
 
     def __init__(self, loss: FocusELoss) -> None:

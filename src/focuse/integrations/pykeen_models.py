@@ -9,6 +9,7 @@ scores would mean nothing without them, see `CONSTRAINTS`; initial embeddings ar
 
 from __future__ import annotations
 
+import ast
 import copy
 import inspect
 import itertools
@@ -43,7 +44,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 # Letters of a shape that are not the dimension: k parts of a quaternion, slices of NTN; one size per box.
 LETTERS: dict[str, dict[str, int]] = {"QuatE": {"k": 4}, "NTN": {"k": 4}, "CP": {"k": 1}, "BoxE": {"s": 1}}
-SIZES = ("embedding_dim", "head_dim", "input_dim", "relation_dim", "tail_dim")  # arguments that are the dimension
+# Arguments of constructors that are sizes of rows, and the letter whose size they are.
+SIZES = {"embedding_dim": "d", "head_dim": "d", "input_dim": "d", "relation_dim": "e", "tail_dim": "f"}
 DIVERGENCES = {"KG2E"}  # never above 0, like distances
 MAX_SMALL_DIM = 512  # an example of an interaction is tried in dimensions up to this one
 
@@ -59,7 +61,7 @@ def _unit_moduli(rows: Tensor) -> Tensor:
 
 
 def _variance(rows: Tensor) -> Tensor:
-    """Any number as a variance in the bounds to which PyKEEN cuts them."""
+    """Return any number as a variance in the bounds to which PyKEEN cuts them."""
     return 0.05 + (5.0 - 0.05) * torch.sigmoid(rows)
 
 
@@ -82,6 +84,7 @@ class PykeenModel(TripleModel):
 
     title: ClassVar[str]
     options: ClassVar[Mapping[str, Any]]
+    letters: ClassVar[Mapping[str, int]]
     probe: ClassVar[Any]
     # An interaction may normalize by the batch, and may initialize rows by all of them.
     requires: ClassVar[frozenset[Requirement]] = frozenset({"whole batch", "whole table"})
@@ -99,9 +102,8 @@ class PykeenModel(TripleModel):
 
     def _sizes(self, table: str, dim: int) -> list[tuple[int, ...]]:
         """Return the shapes of a row's tensors, which PyKEEN writes as letters: ('d', 'kd') -> [(dim,), (4, dim)]."""
-        letters = LETTERS.get(self.title, {})
         shapes = self.probe.entity_shape if table == "entity" else self.probe.relation_shape
-        return [tuple(letters.get(letter, dim) for letter in shape) for shape in shapes]
+        return [tuple(self.letters.get(letter, dim) for letter in shape) for shape in shapes]
 
     @classmethod
     def _unfit(cls, dim: int, error: Exception) -> FocuseError:
@@ -109,7 +111,7 @@ class PykeenModel(TripleModel):
 
     @classmethod
     def build(cls, dim: int, seed: int = 0) -> Any:
-        """PyKEEN's own interaction of this size, its parameters initialized by `seed`."""
+        """Return PyKEEN's own interaction of this size, with parameters initialized by `seed`."""
         with torch.random.fork_rng(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch, about sizes that PyKEEN chooses
             torch.manual_seed(seed)
@@ -131,7 +133,7 @@ class PykeenModel(TripleModel):
         return {name: value.detach().clone().reshape(value.shape or (1,)) for name, value in held.items()}
 
     def init_table(self, table: Table, values: Tensor) -> Tensor:
-        """Normal numbers; vectors that have length 1 in every score begin with that length, so that steps fit it."""
+        """Return normal numbers; vectors of length 1 in every score begin with that length, so that steps fit it."""
         units = {
             place
             for (where, place), how in CONSTRAINTS.get(self.title, {}).items()
@@ -185,7 +187,7 @@ class PykeenModel(TripleModel):
         return in_chunks(lambda q, _, some: self.similarity_of(q[:, None], some, side), query, relation, rows, width)
 
     def _numbered(self) -> Self:
-        """The model in one call of a step: a chunk of it that is computed again draws the same numbers again."""
+        """Return the model in one call of a step: a chunk that is computed again draws the same numbers again."""
         if self.calls is None:
             return self
         bound = copy.copy(self)
@@ -193,7 +195,7 @@ class PykeenModel(TripleModel):
         return bound
 
     def _tensors(self, table: str, rows: Tensor, dim: int, at: Collection[int] = range(99)) -> list[Tensor]:
-        """Rows [..., width] as tensors of the interaction's shapes; those `at` these places are constrained."""
+        """Return rows [..., width] as tensors of the interaction's shapes; those `at` these places are constrained."""
         sizes = self._sizes(table, dim)
         if not sizes:
             return []
@@ -210,20 +212,31 @@ class PykeenModel(TripleModel):
 
 @cache
 def interaction_model(name: str) -> type[PykeenModel]:
-    """The model called 'pykeen:NAME' or 'pykeen:NAME:option=value,…', NAME in upper or lower case."""
+    """Return the model called 'pykeen:NAME' or 'pykeen:NAME:option=value,…', NAME in upper or lower case."""
     word, _, text = name.removeprefix(PREFIX).partition(":")
     known = interactions(name)
     title = {title.lower(): title for title in known}.get(word.lower(), word)
     choose("interaction of PyKEEN", title, known)
     options = _options(name, text)
     takes = _parameters(known[title])
+    # A letter is a size in the interaction's shapes, unless its constructor takes one of that name (the norm p).
+    own = [letter for letter in options if len(letter) == 1 and letter not in takes]
+    letters = LETTERS.get(title, {}) | {letter: options.pop(letter) for letter in own}
+    for letter in own:
+        if type(letters[letter]) is not int or letters[letter] < 1 or letter == "d":
+            raise FocuseError(
+                f"model {name!r}: {letter}={letters[letter]}: give a whole number of at least 1 (dim is d)"
+            )
     for option in options:
         if option not in takes:
             names = ", ".join(each for each in takes if each not in (*SIZES, "args")) or "none"
             raise FocuseError(f"model {name!r}: {title} has no option {option!r}; it takes {names}")
-    made = {"name": name, "title": title, "options": _default_arguments(title) | options}
+    made = {"name": name, "title": title, "letters": letters, "options": _default_arguments(title) | options}
     model: type[PykeenModel] = type(title, (PykeenModel,), made)
     model.probe = probe = _probe(model)
+    sizes = {letter for shape in (*probe.entity_shape, *probe.relation_shape) for letter in shape}
+    if not sizes.issuperset(own):
+        raise FocuseError(f"model {name!r}: {title} has the sizes {', '.join(sorted(sizes)) or 'dim'}, not {own}")
     model.buffers = frozenset(name for name in _held(probe) if name.endswith(("running_mean", "running_var")))
     model.components = 2 if probe.is_complex else 1
     if hasattr(probe, "power_norm") or title in DIVERGENCES:  # a norm or a divergence: scores are never above 0
@@ -232,7 +245,7 @@ def interaction_model(name: str) -> type[PykeenModel]:
 
 
 def interactions(name: str = PREFIX) -> dict[str, type[Any]]:
-    """PyKEEN's interactions by name, in its own spelling."""
+    """Return PyKEEN's interactions by name, in its own spelling."""
     try:
         from pykeen.nn.modules import interaction_resolver
     except ImportError as error:
@@ -251,34 +264,35 @@ def _default_arguments(title: str) -> dict[str, Any]:
 
 
 def _options(name: str, text: str) -> dict[str, Any]:
-    """Return 'p=2,activation=tanh' as a dictionary; values are numbers, words, true, false or none."""
-    options: dict[str, Any] = {}
-    for part in filter(None, text.split(",")):
-        key, _, value = part.partition("=")
-        parsed = _value(value)
-        if key in options or (isinstance(parsed, str) and not parsed.isidentifier()):
-            raise FocuseError(f"model {name!r}: write options like pykeen:TransE:p=2,power_norm=true")
-        options[key] = parsed
-    return options
+    """Return 'p=2,activation=tanh' as a dictionary; values are Python literals, and a bare word is a string."""
+    try:
+        call = ast.parse(f"_({text})", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args or not isinstance(call.func, ast.Name):
+            raise ValueError
+        found = {str(part.arg): _value(part.value) for part in call.keywords}
+        if len(found) < len(call.keywords):
+            raise ValueError
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        raise FocuseError(f"model {name!r}: write options like pykeen:TransE:p=2,power_norm=true") from None
+    return found
 
 
-def _value(text: str) -> Any:
-    for number in (int, float):
-        with suppress(ValueError):
-            return number(text)
-    return {"true": True, "false": False, "none": None}.get(text.lower(), text)
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.Name):
+        return {"true": True, "false": False}.get(node.id, node.id)
+    return ast.literal_eval(node)
 
 
 def _parameters(interaction: type[Any]) -> list[str]:
-    """Names of the constructor's parameters."""
+    """Return the names of the constructor's parameters."""
     found = inspect.signature(interaction.__init__).parameters.values()
     return [part.name for part in found if part.name != "self" and part.kind is not part.VAR_KEYWORD]
 
 
 def _arguments(model_class: type[PykeenModel], dim: int) -> dict[str, Any]:
-    """All arguments of the constructor of an interaction of this size."""
+    """Return all arguments of the constructor of an interaction of this size."""
     takes = _parameters(interactions()[model_class.title])
-    sizes = {name: dim for name in SIZES if name in takes}
+    sizes = {name: model_class.letters.get(letter, dim) for name, letter in SIZES.items() if name in takes}
     heads = {"num_heads": math.gcd(dim, 8)} if "num_heads" in takes else {}
     return {**sizes, **heads, **model_class.options}
 
@@ -292,19 +306,19 @@ def _probe(model_class: type[PykeenModel]) -> Any:
 
 
 def _named(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and the running statistics of batch norms; other buffers are constants."""
+    """Return parameters and the running statistics of batch norms; other buffers are constants."""
     running = {name: value for name, value in module.named_buffers() if name.rpartition(".")[2].startswith("running_")}
     return {**dict(module.named_parameters()), **running}
 
 
 def _held(module: nn.Module) -> dict[str, Tensor]:
-    """The same by names without dots, which optimizers put between a tensor's name and a moment's."""
+    """Return the same by names without dots, which optimizers put between the names of a tensor and a moment."""
     return {name.replace(".", "-"): value for name, value in _named(module).items()}
 
 
 @cache
 def _dim(model_class: type[PykeenModel], width: int, table: str = "entity") -> int:
-    """The dimension in which a row of the table has this width."""
+    """Return the dimension in which a row of the table has this width."""
     return next(dim for dim in range(1, width + 1) if model_class()._width(table, dim) == width)
 
 
@@ -326,7 +340,7 @@ _THREAD = threading.local()
 
 
 def _module(model_class: type[PykeenModel], dim: int, dtype: torch.dtype, device: torch.device, training: bool) -> Any:
-    """An interaction to put tensors into; each thread has its own, for `functional_call` changes it while it runs."""
+    """Return an interaction to put tensors into; each thread has its own, because `functional_call` changes it."""
     modules: dict[Any, Any] = _THREAD.__dict__.setdefault("modules", {})
     place = (model_class, dim, dtype, device, training)
     if place not in modules:
