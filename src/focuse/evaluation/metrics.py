@@ -272,8 +272,7 @@ class WeightOrder(Metrics):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the metrics by name, as JSON can hold them."""
-        parts = {"relation": self.relation, "query": self.query, "all": self.every}
-        return {"concordance": json_value(parts)}
+        return {"concordance": json_value({"relation": self.relation, "query": self.query, "all": self.every})}
 
     def __str__(self) -> str:
         parts = {"within relation": self.relation, "within query": self.query, "all": self.every}

@@ -30,14 +30,8 @@ def serve(
 ) -> None:
     """Serve a run until it is interrupted.
 
-    Parameters
-    ----------
-    compare : Path, optional
-        A second run that is asked the same questions.
-    timeout : float
-        Seconds for the answer to one question, including the time that it waits for others.
-    on_start : callable
-        Is called with the address of the page before the first request.
+    A second run, `compare`, is asked the same questions. `timeout` is the number of seconds for the answer to one
+    question, including the time that it waits for others. `on_start` gets the address before the first request.
     """
     if not (math.isfinite(timeout) and timeout > 0):
         raise FocuseError(f"--timeout {timeout:g}: give a positive number of seconds")

@@ -105,8 +105,7 @@ def line_chart(title: str, points: Points, x_label: str, color: str, dots: bool 
         figure, axis = _new_chart(title, 3.1, 2.3, x_label)
         axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axis.plot(*np.array(points).T, color=color, marker="o" if dots or len(points) == 1 else "", markersize=3.5)
-        svg = figure_svg(figure)
-    return inline_svg(svg, title, f"{title} from {points[0][1]:.3g} to {points[-1][1]:.3g}")
+    return inline_svg(figure_svg(figure), title, f"{title} from {points[0][1]:.3g} to {points[-1][1]:.3g}")
 
 
 def reliability_chart(title: str, lines: Mapping[str, Points], x_label: str, y_label: str) -> Markup:
@@ -119,9 +118,8 @@ def reliability_chart(title: str, lines: Mapping[str, Points], x_label: str, y_l
             axis.plot(*np.reshape(points, (-1, 2)).T, color=color, marker="o", markersize=3.5, label=name)
         if len(lines) > 1:
             axis.legend(frameon=False, fontsize=8)
-        svg = figure_svg(figure)
     values = [f"{name} " + ", ".join(f"{x:.2g} is {y:.2g}" for x, y in points) for name, points in lines.items()]
-    return inline_svg(svg, title, f"{title}: {'; '.join(values)}")
+    return inline_svg(figure_svg(figure), title, f"{title}: {'; '.join(values)}")
 
 
 def histogram(title: str, counts: Sequence[int], low: float, high: float, x_label: str, height: float = 2.3) -> Markup:
@@ -133,8 +131,8 @@ def histogram(title: str, counts: Sequence[int], low: float, high: float, x_labe
         figure, axis = _new_chart(title, 4.4, height, x_label)
         axis.bar(edges[:-1], counts, np.diff(edges) * 0.94, align="edge", color=COLORS["c2"])
         axis.set_xlim(low, high)
-        svg = figure_svg(figure)
-    return inline_svg(svg, title, f"{title}, from {low:.4g} to {high:.4g}: {', '.join(f'{one:,}' for one in counts)}")
+    description = f"{title}, from {low:.4g} to {high:.4g}: {', '.join(f'{one:,}' for one in counts)}"
+    return inline_svg(figure_svg(figure), title, description)
 
 
 def sparkline(counts: Sequence[int]) -> Markup:

@@ -109,14 +109,13 @@ def best_weights(found: Findings) -> dict[str, Any] | None:
     """Return the best predictor of weights of the run, its mean absolute error and that of the relation mean."""
     if found.weights is None or not found.run.graph.weighted:
         return None
-    table = found.weights
-    errors = {name: row["positives"].errors.mae for name, row in table.rows.items() if "positives" in row}
-    own = {name: mae for name, mae in errors.items() if name not in table.baselines and math.isfinite(mae)}
+    errors = {name: metrics.errors.mae for name, metrics in found.weights.metrics_of("positives").items()}
+    baselines = {name: errors.pop(name) for name in found.weights.baselines if name in errors}
+    own = [(mae, name) for name, mae in errors.items() if math.isfinite(mae)]
     if not own:
         return None
-    name = min(own, key=lambda name: own[name])
-    baselines = {baseline: errors[baseline] for baseline in table.baselines if baseline in errors}
-    return {"name": name, "mae": own[name], "mean": errors[RELATION_MEAN], "baselines": baselines}
+    mae, name = min(own)
+    return {"name": name, "mae": mae, "mean": baselines[RELATION_MEAN], "baselines": baselines}
 
 
 # ---- data and training -----------------------------------------------------------------------------------------------
@@ -203,9 +202,8 @@ def ranking_tables(found: Findings) -> dict[str, Any]:
         context["concordance"] = metrics_table("Concordance of scores and weights", columns, pairs.items(), "pairs")
     if evaluation.suggestions is not None and evaluation.suggestions.queries:
         columns = {"n": "n", "weight / n": "weight", "normalized": "possible", "precision": "precision"}
-        lists = {model: other.suggestions.first for model, other in shown.items() if other.suggestions is not None}
-        rows = [(model, one) for model, lengths in lists.items() for one in lengths]
-        columns["mean weight of hits"] = "mean_weight"
+        columns |= {"mean weight of hits": "mean_weight"}
+        rows = [(model, one) for model, other in shown.items() if other.suggestions for one in other.suggestions.first]
         context["precision"] = metrics_table("Weighted precision@n", columns, rows, grouped=True)
     return context
 
