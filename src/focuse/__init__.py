@@ -30,9 +30,21 @@ if TYPE_CHECKING:
     from focuse.training.callbacks import Callback
 
 __all__ = [
-    "Callback", "Config", "FocuseError", "Graph", "Run", "datasets", "describe", "extend", "load", "read",
-    "read_config", "resume", "split", "train",
-]  # fmt: skip
+    "Callback",
+    "Config",
+    "FocuseError",
+    "Graph",
+    "Run",
+    "datasets",
+    "describe",
+    "extend",
+    "load",
+    "read",
+    "read_config",
+    "resume",
+    "split",
+    "train",
+]
 
 # Imported on first use: reading and inspecting a graph must not wait for torch to load.
 _HOMES = {

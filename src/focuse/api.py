@@ -147,9 +147,14 @@ class Run:
             Whether to include the estimator by graph features; without it, evaluation takes seconds.
         """
         return weights.evaluate_weights(
-            self, test, negatives=negatives, ndcg_queries=ndcg_queries, strong_above=strong_above, coverage=coverage,
+            self,
+            test,
+            negatives=negatives,
+            ndcg_queries=ndcg_queries,
+            strong_above=strong_above,
+            coverage=coverage,
             estimator=estimator,
-        )  # fmt: skip
+        )
 
     def evaluate_weight_columns(self, test: Any = None, *, coverage: float = COVERAGE) -> dict[str, WeightEvaluation]:
         """Evaluate the weights of each of several columns in its own units, on the test triples that have it."""

@@ -317,9 +317,13 @@ def mine(
 
     train = layout.read(graph)
     found = mining.mine(
-        train, shapes=shape or mining.SHAPES, minimum_support=support, minimum_confidence=confidence, limit=limit,
+        train,
+        shapes=shape or mining.SHAPES,
+        minimum_support=support,
+        minimum_confidence=confidence,
+        limit=limit,
         weight_scaling=weight_scaling,
-    )  # fmt: skip
+    )
     _note(found.notes)
     if out is not None:
         found.write(out)

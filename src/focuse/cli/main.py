@@ -85,9 +85,14 @@ def make_app(name: str | None = None, help: str | None = None, **options: Any) -
     """Return a group of commands, or a program of one command."""
     context = {"help_option_names": ["-h", "--help"]}
     return typer.Typer(
-        name=name, help=help, cls=Group, rich_markup_mode=MARKUP, context_settings=context,
-        pretty_exceptions_enable=False, **options,
-    )  # fmt: skip
+        name=name,
+        help=help,
+        cls=Group,
+        rich_markup_mode=MARKUP,
+        context_settings=context,
+        pretty_exceptions_enable=False,
+        **options,
+    )
 
 
 app = make_app("focuse", no_args_is_help=True)

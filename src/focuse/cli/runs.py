@@ -403,9 +403,15 @@ def extend(
         raise FocuseError("extend needs a folder for the new run: focuse extend RUN NEW_EDGES --out NEW_RUN")
     given, gone = (source and partial(layout.read, source) for source in (edges, remove))
     made = extend_run(
-        run, given, out=out, train_known=train_known, epochs=epochs, remove=gone,
-        node_attributes=node_attributes, progress=not quiet,
-    )  # fmt: skip
+        run,
+        given,
+        out=out,
+        train_known=train_known,
+        epochs=epochs,
+        remove=gone,
+        node_attributes=node_attributes,
+        progress=not quiet,
+    )
     data = {"run": str(out), **made.extended[-1]}
     emit(data, _describe_extension(data), as_json)
 

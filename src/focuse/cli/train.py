@@ -21,7 +21,7 @@ from focuse.cli.options import (
     ValidFraction,
     option,
     setting_option,
-)  # fmt: skip
+)
 from focuse.cli.output import emit, next_line
 from focuse.errors import FocuseError, counted
 

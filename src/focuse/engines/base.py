@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ from focuse.models.base import Model, Side
 from focuse.objective.losses import FusedObjective, ObjectiveFunction, Regularizer
 from focuse.objective.negatives import AuxiliaryTriples, Batch, Negatives
 from focuse.objective.randomness import register_kernel
+
+if TYPE_CHECKING:
+    from focuse.engines.scorer import TableScorer
 
 Gradients = Mapping[str, tuple[Tensor | None, Tensor]]
 
@@ -157,6 +160,39 @@ class ModelScorer(Scorer, Protocol):
     @property
     def entities(self) -> int:
         """Number of entities."""
+
+
+class Engine(Protocol):
+    """An engine holds the embedding tables and trains them step by step."""
+
+    tables: dict[str, Tensor]
+    optimizer: TableOptimizer
+    steps_per_call: int  # number of steps per call that is fastest for this engine
+    fallback_message: str
+    fallback_reason: str  # why a faster engine cannot be used; empty if this engine was requested
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def entities(self) -> int:
+        """Number of entities; a sharded engine holds only the rows of its shard."""
+
+    @property
+    def scorer(self) -> TableScorer:
+        """Scorer over the tables that are being trained."""
+
+    def make_scorer(self, model: Model, tables: Mapping[str, Tensor]) -> TableScorer:
+        """Return a scorer over other tables that are stored like the tables of this engine."""
+
+    def step(self, step: Step) -> float | Tensor:
+        """Compute the loss and its gradient and update the tables; return the loss without the regularizer."""
+
+    def make_batch_runner(self, train_batch: TrainBatch, capture: bool = True) -> TrainBatches:
+        """Return a function that runs `train_batch` for several batches in the fastest way for this engine.
+
+        `capture` must be False if steps differ by more than their data, because such steps cannot be replayed.
+        """
 
 
 def address(tensor: torch.Tensor | None) -> int | None:

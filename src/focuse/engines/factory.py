@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from focuse.engines.autograd import AutogradEngine
-from focuse.engines.base import FusableOptimizer, TableOptimizer
+from focuse.engines.base import Engine, FusableOptimizer, TableOptimizer
 from focuse.engines.fused_cpu import FusedCpuEngine
 from focuse.engines.gpu import CudaGraphEngine, FusedGpuEngine
 from focuse.engines.process_group import PEER_LOST, ProcessGroup, current_group, is_peer_lost
@@ -26,7 +26,7 @@ def make_engine(
     optimizer: TableOptimizer,
     entities: int | None = None,
     inverse_relations: bool = False,
-) -> AutogradEngine:
+) -> Engine:
     """Return the engine `name` over `tables`; 'auto' selects the fused engine of the device if it supports the model.
 
     The sharded engine takes this process's rows of the table of all `entities`. With `inverse_relations` the relation

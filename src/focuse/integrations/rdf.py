@@ -306,9 +306,23 @@ def _occurrence_number(values: npt.NDArray[Any]) -> Rows:
 
 XML_SUFFIXES = (".rdf", ".owl", ".xml")
 NUMBER_TYPES = [
-    "decimal", "double", "float", "integer", "int", "long", "short", "byte", "positiveInteger", "nonPositiveInteger",
-    "negativeInteger", "nonNegativeInteger", "unsignedInt", "unsignedLong", "unsignedShort", "unsignedByte",
-]  # fmt: skip
+    "decimal",
+    "double",
+    "float",
+    "integer",
+    "int",
+    "long",
+    "short",
+    "byte",
+    "positiveInteger",
+    "nonPositiveInteger",
+    "negativeInteger",
+    "nonNegativeInteger",
+    "unsignedInt",
+    "unsignedLong",
+    "unsignedShort",
+    "unsignedByte",
+]
 
 
 def read_rdf(path: Path, options: ReadOptions) -> Graph:

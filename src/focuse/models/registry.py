@@ -29,12 +29,33 @@ PLUG_IN_GROUP = "focuse.models"
 TRUST_VARIABLE = "FOCUSE_TRUST"  # an environment variable with the modules that files may refer to, comma-separated
 
 _BUILT_IN: tuple[type[Model], ...] = (
-    TransE, TransEL2, GTransE, RotatE, PairRE,
-    DistMult, ComplEx, QuatE, HolE, SimplE, CP, Rescal, TuckER,
-    ConvE, ConvKB, KBGAT,
-    LiteralEDistMult, LiteralEComplEx, TransEA, KBLRN,
-    UkgeRect, UkgeLogi, PassleafComplEx, PassleafRotatE, Suke, Beurre,
-)  # fmt: skip
+    TransE,
+    TransEL2,
+    GTransE,
+    RotatE,
+    PairRE,
+    DistMult,
+    ComplEx,
+    QuatE,
+    HolE,
+    SimplE,
+    CP,
+    Rescal,
+    TuckER,
+    ConvE,
+    ConvKB,
+    KBGAT,
+    LiteralEDistMult,
+    LiteralEComplEx,
+    TransEA,
+    KBLRN,
+    UkgeRect,
+    UkgeLogi,
+    PassleafComplEx,
+    PassleafRotatE,
+    Suke,
+    Beurre,
+)
 MODELS: dict[str, type[Model]] = {model.name: model for model in _BUILT_IN}
 _REGISTERED: dict[str, type[Model]] = {}  # classes that cannot be imported by name, by the name in their runs
 

@@ -61,13 +61,25 @@ LEAKAGE_ROWS = {
     "neither the same triple nor an inverse edge": "neither_duplicate_nor_inverse",
 }
 RELATION_COLUMNS = {
-    "train": "train", "test": "test", "mean weight": "weight_mean", "weights": "histogram", "tail MRR": "tail_mrr",
-    "head MRR": "head_mrr", "Hits@10": "hits_at_10", "weight error": "weight_mae", "baseline error": "baseline_mae",
-    "coverage": "coverage", "Brier": "brier",
-}  # fmt: skip
+    "train": "train",
+    "test": "test",
+    "mean weight": "weight_mean",
+    "weights": "histogram",
+    "tail MRR": "tail_mrr",
+    "head MRR": "head_mrr",
+    "Hits@10": "hits_at_10",
+    "weight error": "weight_mae",
+    "baseline error": "baseline_mae",
+    "coverage": "coverage",
+    "Brier": "brier",
+}
 LINK_NUMBERS = {
-    "score": "score", "probability": "probability", "weight": "weight_mean", "low": "weight_low", "high": "weight_high",
-}  # fmt: skip
+    "score": "score",
+    "probability": "probability",
+    "weight": "weight_mean",
+    "low": "weight_low",
+    "high": "weight_high",
+}
 SHOWN_RELATIONS = 25  # the others are folded
 HISTOGRAM_BINS = 40
 SETTINGS_FILE = "settings.toml"

@@ -118,9 +118,13 @@ def build_extension(
         trained = DEFAULT_EPOCHS if epochs is None else epochs
         settings = replace(settings, epochs=max(done, 1))
     record = {
-        "from": "a run in memory" if run.folder is None else str(run.folder), "train_known": train_known,
-        "epochs": trained, "before": done, **update.counts, "focuse": __version__,
-    }  # fmt: skip
+        "from": "a run in memory" if run.folder is None else str(run.folder),
+        "train_known": train_known,
+        "epochs": trained,
+        "before": done,
+        **update.counts,
+        "focuse": __version__,
+    }
     state = {} if last is None else _extend_optimizer_state(last.optimizer, tables, settings.reciprocal)
     progress = Progress(epoch=done, finished="" if train_known else "all epochs")
     checkpoint = Checkpoint(progress, tables, state, None, list(run.history))

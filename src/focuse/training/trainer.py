@@ -20,7 +20,7 @@ from torch import Tensor
 from focuse.config import Config, checkpoint_interval
 from focuse.data.splits import Splits
 from focuse.data.weights import Normalizer
-from focuse.engines.autograd import AutogradEngine
+from focuse.engines.base import Engine
 from focuse.engines.factory import make_engine
 from focuse.engines.optimizers import LEARNING_RATES, make_optimizer
 from focuse.engines.process_group import current_group
@@ -237,7 +237,7 @@ class Placement:
     in_memory = True
     validator: Validator | None = None
 
-    def __init__(self, problem: TrainingProblem, engine: AutogradEngine, checkpoint: Checkpoint | None = None) -> None:
+    def __init__(self, problem: TrainingProblem, engine: Engine, checkpoint: Checkpoint | None = None) -> None:
         self.problem, self.config, self.engine, self.checkpoint = problem, problem.config, engine, checkpoint
         self.best = checkpoint.best if checkpoint else None
         self._shuffled: tuple[int, EpochOrder] | None = None
@@ -306,7 +306,7 @@ class Placement:
         """Release files and threads."""
 
 
-def build_engine(problem: TrainingProblem, checkpoint: Checkpoint | None, reporter: Reporter) -> AutogradEngine:
+def build_engine(problem: TrainingProblem, checkpoint: Checkpoint | None, reporter: Reporter) -> Engine:
     """Return the engine of a problem over the tables of a checkpoint, or over initial tables."""
     config = problem.config
     tables = checkpoint.tables if checkpoint else problem.init_tables(reporter.note)
