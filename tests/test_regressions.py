@@ -107,6 +107,9 @@ def test_damaged_runs_are_reported(small: focuse.Graph, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     focuse.train(small, out=folder, **QUICK)
     (older(folder) / "history.jsonl").write_bytes(b'\xff\n3\n{"epoch": 1, "loss": 1, "beta": 1, "seconds": 1}\n')
+    with pytest.raises(FocuseError, match=r"history\.jsonl.*damaged"):
+        focuse.load(folder)
+    (folder / "history.jsonl").write_text('{"epoch": 1, "loss": 1, "beta": 1, "seconds": 1}\n', encoding="utf-8")
     assert [row["epoch"] for row in focuse.load(folder).history] == [1]
     text = (folder / "run.toml").read_text(encoding="utf-8")
     (folder / "run.toml").write_text(text.replace('model = "complex"', 'model = "transe"'), encoding="utf-8")

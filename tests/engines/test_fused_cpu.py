@@ -328,8 +328,13 @@ def test_negatives_are_those_that_torch_draws() -> None:
 
 
 def test_objective_without_native_code_is_computed_by_autograd() -> None:
-    plain = FocusedLoss(lambda positive, negative, mask: (negative - positive[:, None]).square().sum(1))
-    compare("complex", "adam", plain)
+    class SquaredDifferences:
+        def __call__(
+            self, positive: torch.Tensor, negative: torch.Tensor, weight: object, mask: object, beta: object
+        ) -> torch.Tensor:
+            return (negative - positive[:, None]).square().sum(1)
+
+    compare("complex", "adam", SquaredDifferences())
 
 
 def test_a_model_without_a_fused_form_is_left_to_autograd() -> None:

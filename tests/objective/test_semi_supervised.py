@@ -43,7 +43,7 @@ def engine_of(kind: type[AutogradEngine], optimizer: str = "sparse-adam") -> Aut
     random = torch.Generator().manual_seed(8)
     entity, relation = (torch.randn(n, DIM, generator=random) for n in (ENTITIES, RELATIONS))
     tables = {"entity": entity, "relation": relation, "scale": torch.tensor([1.2, -0.3])}
-    return kind(UkgeLogi(), entity, relation, make_optimizer(optimizer, tables, 1e-2), {"scale": tables["scale"]})  # type: ignore[arg-type]
+    return kind(UkgeLogi(), tables, make_optimizer(optimizer, tables, 1e-2))
 
 
 def batch_of(size: int, seed: int = 0) -> Batch:

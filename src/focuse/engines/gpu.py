@@ -8,7 +8,7 @@ numbers in training or that synchronizes with the GPU.
 A step of `FusedGpuEngine` consists of a few Triton kernels (focuse.engines.triton). It computes the same numbers as the
 autograd engine up to rounding, and its results are bitwise reproducible, because rows are summed in a sorted order. It
 supports models whose fused form names a query, objectives with a fused form, and fusable optimizers; it does not
-support distances to shared negatives and auxiliary triples, for which it takes the step of `CudaGraphEngine`.
+support auxiliary triples, for which it takes the step of `CudaGraphEngine`.
 """
 
 from __future__ import annotations
@@ -197,4 +197,4 @@ class FusedGpuEngine(CudaGraphEngine):
         if sides == {"both"}:
             return len(negatives) == 1 and negatives[0].target is None
         listed = any(group.known is not None and group.entities is not None for group in negatives)
-        return self.model.similarity == "dot" and "both" not in sides and not listed
+        return "both" not in sides and not listed

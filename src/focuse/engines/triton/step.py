@@ -32,6 +32,7 @@ from focuse.engines.triton.device_math import (
     ADAGRAD,
     COMPLEX,
     DOT,
+    L1,
     accumulate_softmax,
     backpropagate_triple,
     divide_by_distance,
@@ -46,6 +47,7 @@ from focuse.engines.triton.device_math import (
     penalty_gradient,
     positive_loss,
     row_gradient,
+    sign,
     similarity_of_sum,
     similarity_terms,
     store_row,
@@ -723,12 +725,13 @@ def per_triple_step(task: StepTask, group: Negatives) -> Tensor:
 # ---- shared negatives: one pool for all positives, or every entity ---------------------------------------------------
 # The matrix of raw scores, positives × pool, is computed in blocks of columns. If there is more than one block, every
 # block is computed twice, because the softmax of a positive needs all of its scores before any gradient. A block [B, C]
-# first holds raw scores, which are then overwritten by the coefficients of the gradients. Matrix products compute and
-# use the block, so only models whose similarity is a dot product are supported. Its rows are `stride` floats long.
+# first holds raw scores, which are then overwritten by the coefficients of the gradients. For a dot product, matrix
+# products compute and use the block; for a distance, `distance_kernel` and `distance_gradient_kernel` do. Its rows are
+# `stride` floats long, a multiple of the tile size, and padded with zeros beyond C, so that tiles need no masks.
 
 BLOCK_SCORES = 1 << 24  # maximum number of scores per block, 64 MB
 PRODUCT_PRECISION = "tf32"  # precision of the inputs of matrix products in training; ranking always uses float32
-ALIGNMENT = 64  # the length of a row of a block is a multiple of this number of floats
+TILE = 64  # rows and columns of a tile of distances
 
 
 @triton.jit
@@ -837,8 +840,8 @@ def softmax_kernel(
 def score_gradient_kernel(
     scores, scale, weights, beta, pool, target, mask, positives, softmax, sums, first, wide, stride, size,
     factor, shift, margin, temperature,
-    loss: tl.constexpr, nonlinearity: tl.constexpr, focused: tl.constexpr, scaled: tl.constexpr,
-    listed: tl.constexpr, targeted: tl.constexpr, masked: tl.constexpr, filtered: tl.constexpr,
+    similarity: tl.constexpr, loss: tl.constexpr, nonlinearity: tl.constexpr, focused: tl.constexpr,
+    scaled: tl.constexpr, listed: tl.constexpr, targeted: tl.constexpr, masked: tl.constexpr, filtered: tl.constexpr,
     fresh: tl.constexpr, block: tl.constexpr,
 ) -> None:  # fmt: skip
     """Replace the raw scores of a positive by the coefficients of their gradients; one program per positive.
@@ -866,7 +869,7 @@ def score_gradient_kernel(
         )  # fmt: skip
         by_score = tl.where(valid, slopes * by_raw * factor, 0.0)
         tl.debug_barrier()  # several threads may hold the same value; all must read it before it is overwritten
-        tl.store(scores + b * stride + c, by_score * gain, mask=c < stride)
+        tl.store(scores + b * stride + c, divide_by_distance(by_score * gain, raw, similarity), mask=c < stride)
         value += tl.sum(values, axis=0)
         slope += tl.sum(slopes, axis=0)
         gain_gradient += tl.sum(tl.where(valid, by_score * raw, 0.0), axis=0)
@@ -880,8 +883,8 @@ def score_gradient_kernel(
 @triton.jit
 def positive_kernel(
     scale, weights, beta, positives, softmax, sums, losses, coefficients, scale_gradient, count, factor, shift, margin,
-    loss: tl.constexpr, nonlinearity: tl.constexpr, focused: tl.constexpr, scaled: tl.constexpr,
-    fresh: tl.constexpr, block: tl.constexpr,
+    similarity: tl.constexpr, loss: tl.constexpr, nonlinearity: tl.constexpr, focused: tl.constexpr,
+    scaled: tl.constexpr, fresh: tl.constexpr, block: tl.constexpr,
 ) -> None:  # fmt: skip
     """Compute the losses, coefficients and gradients of `scale` of some positives.
 
@@ -902,7 +905,7 @@ def positive_kernel(
     by_score = slope * by_raw * factor
     gain_gradient = tl.load(sums + b * 4 + 2) + by_score * raw
     offset_gradient = tl.load(sums + b * 4 + 3) + by_score
-    coefficient = by_score * gain
+    coefficient = divide_by_distance(by_score * gain, raw, similarity)
     if not fresh:
         value += tl.load(losses + b)
         coefficient += tl.load(coefficients + b)
@@ -914,6 +917,57 @@ def positive_kernel(
     if scaled:
         tl.store(scale_gradient + b * 2, gain_gradient, mask=there)
         tl.store(scale_gradient + b * 2 + 1, offset_gradient, mask=there)
+
+
+@triton.jit
+def distance_kernel(
+    queries, rows, scores, count, query_stride, stride,
+    width: tl.constexpr, similarity: tl.constexpr, tile_rows: tl.constexpr, tile_columns: tl.constexpr,
+) -> None:  # fmt: skip
+    """Compute one tile of the scores −‖q − x‖ [count, stride].
+
+    Both inputs are stored transposed: `queries` [width, query_stride], `rows` [width, stride].
+    """
+    b = tl.program_id(0).to(tl.int64) * tile_rows + tl.arange(0, tile_rows)
+    c = tl.program_id(1).to(tl.int64) * tile_columns + tl.arange(0, tile_columns)
+    total = tl.zeros([tile_rows, tile_columns], dtype=tl.float32)
+    query, row = queries + b, rows + c
+    for _d in range(width):
+        difference = tl.load(query)[:, None] - tl.load(row)[None, :]
+        total += tl.abs(difference) if similarity == L1 else difference * difference
+        query += query_stride
+        row += stride
+    if similarity != L1:
+        total = tl.sqrt(total)
+    # Columns beyond the width of the block are not used.
+    tl.store(scores + b[:, None] * stride + c[None, :], -total, mask=(b < count)[:, None])
+
+
+@triton.jit
+def distance_gradient_kernel(
+    own, others, coefficients, out, own_count, other_count, own_stride, other_stride, coefficient_stride, out_stride,
+    width: tl.constexpr, similarity: tl.constexpr, added: tl.constexpr, tile_rows: tl.constexpr,
+    tile_columns: tl.constexpr,
+) -> None:  # fmt: skip
+    """Compute one tile of the gradients of the rows `own` [own_count, width], summed over all rows `others`.
+
+    `coefficients` is [other_count, coefficient_stride]. If `added` is True, the sum is added to `out`.
+    """
+    b = tl.program_id(0).to(tl.int64) * tile_rows + tl.arange(0, tile_rows)
+    d = tl.program_id(1).to(tl.int64) * tile_columns + tl.arange(0, tile_columns)
+    there = (b < own_count)[:, None] & (d < width)[None, :]
+    x = tl.load(own + b[:, None] * own_stride + d[None, :], mask=there, other=0.0)
+    total = tl.zeros([tile_rows, tile_columns], dtype=tl.float32)
+    coefficient, other = coefficients + b, others + d
+    for _c in range(other_count):
+        difference = tl.load(other, mask=d < width, other=0.0)[None, :] - x
+        direction = sign(difference) if similarity == L1 else difference
+        total += tl.load(coefficient)[:, None] * direction
+        coefficient += coefficient_stride
+        other += other_stride
+    if added:
+        total += tl.load(out + b[:, None] * out_stride + d[None, :], mask=there, other=0.0)
+    tl.store(out + b[:, None] * out_stride + d[None, :], total, mask=there)
 
 
 def shared_pool_step(task: StepTask, groups: list[Negatives]) -> Tensor:
@@ -971,7 +1025,7 @@ class _PoolTask:
         rows = entity_table if group.entities is None else entity_table.index_select(0, group.entities)
         count = len(queries)
         wide = min(max(BLOCK_SCORES // count // 128 * 128, 128), len(rows))
-        scores = torch.empty(count, triton.cdiv(wide, ALIGNMENT) * ALIGNMENT, device=rows.device)
+        scores = torch.empty(count, _round_up(wide), device=rows.device)
         starts = range(0, len(rows), wide)
         for start in starts:
             self._score(group, queries, rows[start : start + wide], scores, start)
@@ -981,15 +1035,14 @@ class _PoolTask:
             block = rows[start : start + wide]
             if len(starts) > 1:
                 self._score(group, queries, block, scores, start)
-            more = {"positives": self.positives, "sums": self.sums, "factor": task.scale, "margin": objective.margin}
+            more = {"positives": self.positives, "sums": self.sums, "factor": task.scale, "margin": objective.margin,
+                    "similarity": task.layout()["similarity"]}  # fmt: skip
             self._launch(score_gradient_kernel, group, scores, start, len(block), len(rows), start == 0, more)
-            coefficients = scores[:, : len(block)]
-            query_gradients.addmm_(coefficients, block)
-            into[start : start + wide].addmm_(coefficients.t(), queries, beta=float(added))
+            self._backpropagate(queries, query_gradients, block, scores, into[start : start + wide], added)
         positive_kernel[(triton.cdiv(count, 128),)](
             task.scale_table, task.batch.weight, task.beta, self.positives, self.softmax, self.sums,
             self.buffers.losses, self.coefficients, self.buffers.scale_gradient, count, task.scale, objective.shift,
-            objective.margin, loss=LOSS_CODES[objective.loss],
+            objective.margin, similarity=task.layout()["similarity"], loss=LOSS_CODES[objective.loss],
             nonlinearity=NONLINEARITY_CODES[objective.nonlinearity], focused=objective.focused, scaled=task.scaled,
             fresh=fresh, block=128,
         )  # fmt: skip
@@ -1015,13 +1068,54 @@ class _PoolTask:
 
     def _score(self, group: Negatives, queries: Tensor, rows: Tensor, scores: Tensor, first: int) -> None:
         """Compute the raw scores of all queries with some rows; the scores of known triples are set to NaN."""
-        wide = len(rows)
-        torch.mm(queries, rows.t(), out=scores[:, :wide])
+        task, wide = self.task, len(rows)
+        if task.model.similarity == "dot":
+            torch.mm(queries, rows.t(), out=scores[:, :wide])
+        else:
+            grid = (triton.cdiv(len(queries), TILE), triton.cdiv(wide, TILE))
+            distance_kernel[grid](
+                _transposed(queries), _transposed(rows, scores.shape[1]), scores, len(queries),
+                _round_up(len(queries)), scores.shape[1], width=task.width, similarity=task.layout()["similarity"],
+                tile_rows=TILE, tile_columns=TILE, num_warps=4,
+            )  # fmt: skip
         if group.known is not None and len(group.known[0]):
             count = len(group.known[0])
             mask_known_kernel[(triton.cdiv(count, 1024),)](
                 scores, *group.known, count, first, wide, scores.stride(0), 1024
             )
+
+    def _backpropagate(
+        self, queries: Tensor, query_gradients: Tensor, rows: Tensor, scores: Tensor, into: Tensor, added: bool
+    ) -> None:
+        """Compute the gradients of some rows from a block of coefficients, and add to the gradients of the queries."""
+        coefficients = scores[:, : len(rows)]
+        if self.task.model.similarity == "dot":
+            query_gradients.addmm_(coefficients, rows)
+            into.addmm_(coefficients.t(), queries, beta=float(added))
+            return
+        similarity, width = self.task.layout()["similarity"], self.task.width
+        sums = (
+            (queries, rows, _transposed(coefficients), query_gradients, True),
+            (rows, queries, coefficients, into, added),
+        )
+        for own, others, factors, out, more in sums:
+            grid = (triton.cdiv(len(own), TILE), triton.cdiv(width, TILE))
+            distance_gradient_kernel[grid](
+                own, others, factors, out, len(own), len(others), own.stride(0), others.stride(0), factors.stride(0),
+                out.stride(0), width=width, similarity=similarity, added=more, tile_rows=TILE, tile_columns=TILE,
+                num_warps=4,
+            )  # fmt: skip
+
+
+def _round_up(size: int) -> int:
+    return -(-size // TILE) * TILE
+
+
+def _transposed(x: Tensor, wide: int = 0) -> Tensor:
+    """Transpose [n, m] -> [m, n'], padded with zeros to a multiple of the tile size, or to `wide` columns."""
+    out = torch.zeros(x.shape[1], wide or _round_up(len(x)), device=x.device)
+    out[:, : len(x)] = x.t()
+    return out
 
 
 @contextmanager
