@@ -577,7 +577,9 @@ def train(
 
 def _callbacks(callbacks: Sequence[object], track: Sequence[str] | str | None) -> list[Callback]:
     """Return the callbacks and trackers of a training; only the main process has any."""
-    return [*make_callbacks(callbacks), *make_trackers(track or ())] if current_group().is_main else []
+    if not current_group().is_main:
+        return []
+    return [*make_callbacks(callbacks), *(make_trackers(track) if track else ())]
 
 
 def _prepare(

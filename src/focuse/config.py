@@ -394,7 +394,8 @@ class Config:
         from focuse.objective.semi_supervised import make_pool_schedule
 
         confident = model.confidence_head is not None
-        make_pool_schedule(self.semi_supervised)
+        if self.semi_supervised != "none":
+            make_pool_schedule(self.semi_supervised)
         if self.loss != SQUARED_ERROR:
             make_loss(self.loss)
         if confident and self.loss != SQUARED_ERROR:

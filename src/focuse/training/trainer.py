@@ -65,7 +65,8 @@ class Trainer:
         self.progress = checkpoint.progress if checkpoint else Progress()
         self.history: list[dict[str, Any]] = list(checkpoint.history) if checkpoint else []
         self.sample_pool: SamplePool | None = None
-        if (schedule := make_pool_schedule(self.config.semi_supervised)) is not None:
+        schedule = None if self.config.semi_supervised == "none" else make_pool_schedule(self.config.semi_supervised)
+        if schedule is not None:
             self.sample_pool = SamplePool(schedule, self.config.device, checkpoint.pool if checkpoint else None)
         # A sample pool changes from step to step, so its steps cannot be captured.
         self.train_batches = self.engine.make_batch_runner(self._train_batch, capture=self.sample_pool is None)
