@@ -746,10 +746,11 @@ def train_to_end(
     at = last.progress
     if last.best is not None:
         mse = trainer.config.stop_metric == "mse"
-        best = f"validation MSE {-at.best_value:.4f}" if mse else f"validation MRR {at.best_value:.3f}"
+        strong = " of strong triples" if trainer.config.valid_min_weight else ""
+        best = f"validation MSE {-at.best_value:.4f}" if mse else f"validation MRR{strong} {at.best_value:.3f}"
         callback_reporter.note(
             f"{at.finished} at epoch {at.epoch}; best {best} at epoch {at.best_epoch}, "
-            f"whose tables are kept{'; it was still improving' if at.best_epoch == at.epoch else ''}"
+            f"whose embeddings are kept{'; it was still improving' if at.best_epoch == at.epoch else ''}"
         )
     run = _make_run(trainer, last, splits, normalizer, label_exponent_trials)
     callback_reporter.finished(run)
@@ -818,7 +819,7 @@ def extend(
         raise FocuseError("a run trained with partitions keeps its optimizer state on disk; leave out train_known")
     reporter = make_reporter(progress)
     change = RequestedChange(edges, remove, node_attributes)
-    with explain_memory_errors():
+    with limited_memory(base.settings.memory_limit if train_known else None), explain_memory_errors():
         grown = build_extension(base, change, train_known, epochs, reporter)
         return _continue_training(base, grown, out, reporter) if train_known else _finish_extension(base, grown, out)
 

@@ -68,9 +68,9 @@ def install_command(extra: str) -> str:
     """Return how to install an extra; focuse is not on PyPI, so that pip needs a clone.
 
     >>> install_command("serve")
-    "in your clone of focuse, run: pip install '.[serve]'"
+    "in your clone of focuse, run: pip install -c constraints.txt -e '.[serve]'"
     """
-    return f"in your clone of focuse, run: pip install '.[{extra}]'"
+    return f"in your clone of focuse, run: pip install -c constraints.txt -e '.[{extra}]'"
 
 
 def nearest(word: str, known: Iterable[str], limit: int = 3) -> str:

@@ -35,7 +35,6 @@ class RandomStream(IntEnum):
     VALIDATION_PARTS = 0x9A27
     IMPORTANCE_FOLDS = 0x1A90
     KNOWN_NEGATIVES = 0xFA15E  # known false triples that are used in an epoch
-    NEW_EDGES_SPLIT = 0x4E1D
     NEW_RELATION_EDGES = 0x4E1
     PARTITION_SCHEDULE = 0x91A7
     PARTITION_ASSIGNMENT = 0xDEA1

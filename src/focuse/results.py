@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from focuse.data.writers import TABLE_SUFFIXES, link_suffixes, write_links
-from focuse.errors import FocuseError, printable
+from focuse.errors import FocuseError, counted, printable
 from focuse.storage.atomic import refuse_overwrite, replace_file
 
 PRINTED_ROWS = 50
@@ -188,7 +188,7 @@ class ResultTable(TableExport, Sequence[Any]):
         return headings, [list(row) for row in zip(*columns, strict=True)], is_text
 
     def _remarks(self, rows: int) -> list[str]:
-        more = [f"… {len(self) - rows:,} more rows"] if len(self) > rows else []
+        more = [f"… {counted(len(self) - rows, 'more rows')}"] if len(self) > rows else []
         return [*more, *map(printable, self.notes)]
 
 

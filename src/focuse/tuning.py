@@ -28,6 +28,7 @@ from focuse.option_strings import choose, parse_duration, parse_option_string
 from focuse.results import ResultTable
 from focuse.storage.atomic import replace_file
 from focuse.storage.metadata import to_toml
+from focuse.system import limited_memory
 from focuse.training.callbacks import Reporter, make_reporter
 from focuse.training.preparation import check_node_attributes, make_splits
 
@@ -115,7 +116,8 @@ def tune(
     choose_device(config.device)
     if "model" not in (search or {}):
         check_node_attributes(config, node_attributes is not None)
-    splits = make_splits(read(graph), valid, test, valid_fraction, test_fraction, config, reporter)
+    with limited_memory(config.memory_limit):
+        splits = make_splits(read(graph), valid, test, valid_fraction, test_fraction, config, reporter)
     if not len(splits.train) or not len(splits.valid):
         raise FocuseError(f"{splits.train.source}: no triples to train on, or none to validate; raise --valid-fraction")
     space = make_space(splits.train, search, fix)

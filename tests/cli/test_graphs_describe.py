@@ -37,7 +37,7 @@ def test_text_describes_the_graph(command, files):
         "600 edges, 40 entities, 3 relations",
         "repeated triples: 0",
         "inverse pairs",
-        "… 1 more rows",
+        "… 1 more row",
         "test: 2 rows",
         "1 (50.0%)",
         "'stranger'",

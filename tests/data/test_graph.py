@@ -394,6 +394,12 @@ def test_select_align_and_concatenate_keep_weight_columns(both: Graph) -> None:
     assert concatenate([both, replace(both, columns=None)]).columns is None
 
 
+def test_concatenation_with_an_empty_graph_keeps_weight_columns(both: Graph) -> None:
+    merged = concatenate([both, both.select(np.empty(0, np.int64))])
+    assert merged.columns is not None
+    np.testing.assert_array_equal(merged.columns.values, both.columns.values)
+
+
 def test_single_weight_column_can_be_selected_as_a_graph(both: Graph) -> None:
     age = both.column("age")
     assert age.columns is None

@@ -262,7 +262,7 @@ class UntrueActivation(UkgeLogi):
         (Point, r"the parameter 'factor' is torch.float32 \(\); give it a float type and an axis"),
         (Counted, r"the parameter 'factor' is torch.int64 \(1,\); give it a float type and an axis"),
         (Cut, r"`init_table` returns the entity table with the shape \(7, 7\) instead of \(7, 8\)"),
-        (Broken, r"Broken: The model and its tables can be initialized: TypeError"),
+        (Broken, r"Broken: its tables cannot be initialized: TypeError"),
         (Never, r"none of the dims 8 to 64: no dim suits"),
         (int, r"not a subclass of focuse.models.Model"),
     ],

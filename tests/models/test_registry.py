@@ -295,6 +295,13 @@ def test_plug_in_is_found_by_its_name(site: Path) -> None:
         model_class("far_away")
 
 
+def test_a_name_of_two_plug_ins_is_refused(site: Path) -> None:
+    write_plug_in(site, "far-package", "far_plug", FAR, "far-away = far_plug:Far")
+    write_plug_in(site, "other-package", "other_plug", FAR, "far-away = other_plug:Far")
+    with pytest.raises(FocuseError, match=r"several plug-ins offer it; choose one of far_plug:Far or other_plug:Far"):
+        registry.model_class("far-away")
+
+
 def test_built_in_names_do_not_load_plug_ins(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(**_: object) -> None:
         raise AssertionError("looked at plug-ins")

@@ -169,6 +169,26 @@ class TestResume:
         assert recorder.began_at == 3
         assert_same_run(tmp_path / "run", whole())
 
+    def test_a_run_that_has_only_the_previous_checkpoint_continues_from_it(self, small, tmp_path, whole, listen):
+        """Older versions kept two checkpoints, and could be killed between two renames."""
+        folder = tmp_path / "run"
+        listen(interrupt_at(27, signal.SIGINT))
+        with pytest.raises(Stopped):
+            train(small, folder, checkpoint_every="0")
+        (folder / "checkpoint.safetensors").rename(folder / "checkpoint.previous.safetensors")
+        recorder = listen()
+        focuse.resume(folder)
+        assert recorder.seen < 64
+        assert_same_run(folder, whole())
+
+    def test_a_cut_history_of_a_finished_run_is_reported(self, small, tmp_path):
+        folder = tmp_path / "run"
+        train(small, folder)
+        lines = (folder / "history.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+        (folder / "history.jsonl").write_text("".join(lines[:1]), encoding="utf-8")
+        with pytest.raises(FocuseError, match=r"history\.jsonl.*cut short before epoch"):
+            focuse.load(folder)
+
     def test_half_written_files_of_a_killed_process_are_removed(self, small, tmp_path, whole, listen):
         listen(interrupt_at(20, Crash))
         with pytest.raises(Crash):

@@ -36,7 +36,7 @@ def completed(choices: Sequence[str]) -> Callable[[str], list[str]] | None:
 def option(help: str, panel: str | None = None, choices: Sequence[str] = (), names: str | None = None) -> Any:
     """Return an option whose value can be completed; its panel is the heading in the help of the command.
 
-    `names` are those of the option, such as '--freeze/--warm', by default the name of the parameter.
+    `names` are those of the option, such as '--open', by default the name of the parameter.
     """
     declared = () if names is None else (names,)
     return typer.Option(*declared, help=help, rich_help_panel=panel, autocompletion=completed(choices))
@@ -75,7 +75,7 @@ class Layout:
     """How the input files of a command are read; its fields are options."""
 
     columns: Annotated[
-        str | None, option("Head, relation, tail and weight columns, by heading or number. Default: detected.", "Input")
+        str | None, option("Columns by heading or number, like head,relation,tail,weight. Default: detected.", "Input")
     ] = None
     weight_columns: Annotated[str | None, option("Several weight columns, by heading or number.", "Input")] = None
     delimiter: Annotated[str | None, option("Separator of a text file. Default: detected.", "Input")] = None

@@ -68,7 +68,8 @@ def evaluate(
         found = loaded.evaluate(graph, **ranking)
     data, texts = found.to_dict(), [str(found)]
     if weights and loaded.splits.merger is not None:
-        by_column = loaded.evaluate_weight_columns(graph)
+        given = {} if coverage is None else {"coverage": coverage}
+        by_column = loaded.evaluate_weight_columns(graph, **given)
         data["columns"] = {name: one.to_dict() for name, one in by_column.items()}
         texts += [f"column {name}\n\n{one}" for name, one in by_column.items()]
     emit(data, "\n\n".join(texts), as_json)
@@ -117,7 +118,7 @@ def discover(
     top: Annotated[int, option("Number of links.")] = 100,
     min_probability: Annotated[float, option("Leave out links with a lower probability.")] = 0.0,
     max_per_head: Annotated[int | None, option("Largest number of links per head.")] = None,
-    any_type: Annotated[bool, option("Search entities on all sides, not only on those where train has them.")] = False,
+    any_type: Annotated[bool, option("Search every entity on both sides of every relation.")] = False,
     strategy: Annotated[str, option("Links to score: exhaustive, popular or sampled.")] = "exhaustive",
     sample_size: Annotated[int, option("Entities per relation and side for popular and sampled.")] = 1000,
     seed: Annotated[int, option("Random seed of --strategy sampled.")] = 0,
@@ -249,7 +250,7 @@ def calibrate(
 def similar(
     run: RunFolder,
     entity: Annotated[list[str], typer.Argument(help="Names of one or several entities.")],
-    top: Annotated[int, option("Number of similar entities of each.")] = 10,
+    top: Annotated[int, option("Number of similar entities per given entity.")] = 10,
     mean: Annotated[bool, option("Entities similar to the mean of all given ones.")] = False,
     out: Out = None,
     device: Device = "auto",
@@ -362,11 +363,11 @@ def export(
     run: RunFolder,
     out: Annotated[
         Path,
-        option("File: .parquet, .csv, .tsv, .vec (word2vec), .npz, .safetensors, .pt; or a folder (projector)."),
+        option("File: .parquet, .csv, .tsv, .vec (word2vec), .npz, .safetensors or .pt (PyTorch Geometric)."),
     ],
     format: Annotated[
         str | None,
-        option("parquet, csv, tsv, word2vec, projector, numpy, safetensors or pyg. Default: by the suffix of --out."),
+        option("parquet, csv, tsv, word2vec, numpy, safetensors or pyg. Default: by the suffix of --out."),
     ] = None,
     what: Annotated[str, option("entities, relations or both.")] = "entities",
     as_json: AsJson = False,

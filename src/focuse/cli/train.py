@@ -25,7 +25,7 @@ from focuse.cli.options import (
 from focuse.cli.output import emit, next_line
 from focuse.errors import FocuseError, counted
 
-TRACKERS = ("tensorboard:", "mlflow", "wandb", "none")
+TRACKERS = ("tensorboard:", "mlflow", "wandb")
 CHANGED_BY_RESUME = {"resume", "epochs", "device", "quiet", "as_json", "callback", "track"}
 
 
@@ -41,7 +41,9 @@ def train(
     valid_fraction: ValidFraction = 0.1,
     test_fraction: TestFraction = 0.1,
     relation_weights: RelationWeights = None,
-    known_negatives: Annotated[Path | None, option("Triples known to be false, with evidence.", "Input")] = None,
+    known_negatives: Annotated[
+        Path | None, option("Triples known to be false: head, relation, tail[, strength of the evidence].", "Input")
+    ] = None,
     node_attributes: NodeAttributes = None,
     inferred_triples: Annotated[Path | None, option("Inferred triples, for confidence models.", "Input")] = None,
     rules: Annotated[Path | None, option("Rules to apply to train, for confidence models.", "Input")] = None,

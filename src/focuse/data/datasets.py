@@ -242,8 +242,9 @@ def _download(entry: CatalogEntry, progress: bool) -> Path:
     try:
         root.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=f".{entry.name}.", dir=root, ignore_cleanup_errors=True) as temporary:
-            registry = {"registry": {file: None}, "urls": {file: entry.url}}
-            source = pooch.create(temporary, base_url="", retry_if_failed=RETRIES, **registry)
+            source = pooch.create(
+                temporary, base_url="", registry={file: None}, urls={file: entry.url}, retry_if_failed=RETRIES
+            )
             texts = unpack(Path(source.fetch(file, progressbar=show_bar)), entry)
             folder.mkdir(exist_ok=True)
             for part, text in texts.items():

@@ -531,9 +531,11 @@ def concatenate(graphs: Sequence[Graph]) -> Graph:
     It has weight columns if all graphs have the same ones.
     """
     columns = graphs[0].columns
-    values = [graph.columns.values for graph in graphs if graph.columns is not None]
-    same = all(columns and graph.columns and graph.columns.names == columns.names for graph in graphs)
-    merged = replace(columns, values=np.concatenate(values)) if columns is not None and same else None
+    merged = None
+    if columns is not None:
+        others = [graph.columns for graph in graphs if graph.columns is not None]
+        if len(others) == len(graphs) and all(other.names == columns.names for other in others):
+            merged = replace(columns, values=np.concatenate([other.values for other in others]))
     edges: dict[str, Any] = {name: np.concatenate([getattr(graph, name) for graph in graphs]) for name in EDGE_COLUMNS}
     return replace(graphs[0], **edges, columns=merged)
 

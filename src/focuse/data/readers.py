@@ -373,7 +373,7 @@ def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(path) as file:
             yield file
-    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: headings that are not text
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:  # of headings that are no text, or repeated
         raise FocuseError(f"{path}: not a readable Parquet file: {_one_line(error)}") from None
 
 
@@ -490,7 +490,7 @@ def to_arrow_column(values: list[Any], where: str) -> pa.Array:
         try:
             return pa.array(values)
         except (pa.ArrowException, OverflowError):
-            missing = [value is None or value != value for value in values]  # NaN is not equal to itself
+            missing = [str(value) in ("None", "nan", "<NA>", "NaT") and not isinstance(value, str) for value in values]
             return pa.array([str(value) for value in values], pa.string(), mask=np.array(missing))
     except UnicodeEncodeError as error:
         row = [str(value) for value in values].index(error.object) + 1

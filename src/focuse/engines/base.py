@@ -26,8 +26,16 @@ Gradients = Mapping[str, tuple[Tensor | None, Tensor]]
 
 
 # Codes by which kernels select losses, nonlinearities, similarities and query operations.
-_LOSSES = "multiclass-nll", "pairwise-nll", "nll", "bce", "margin", "self-adversarial", "squared-error", "soft-label"
-LOSS_CODES = {name: code for code, name in enumerate(_LOSSES)}
+LOSS_CODES = {
+    "multiclass-nll": 0,
+    "pairwise-nll": 1,
+    "nll": 2,
+    "bce": 3,
+    "margin": 4,
+    "self-adversarial": 5,
+    "squared-error": 6,
+    "soft-label": 7,
+}
 NONLINEARITY_CODES = {"linear": 0, "softplus": 1, "sigmoid": 2, "tanh": 3}
 SIMILARITY_CODES: dict[str | None, int] = {"dot": 0, "l1": 1, "l2": 2}
 QUERY_CODES = {"hadamard": 0, "complex": 1, "translation": 2}

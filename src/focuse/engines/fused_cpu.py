@@ -360,12 +360,24 @@ def _block_columns(width: int, rows: int) -> int:
 
 
 def _objective(fused: FusedObjective, beta: float, scale: float, affine: Tensor | None) -> ObjectiveStruct:
-    codes = LOSS_CODES[fused.loss], NONLINEARITY_CODES[fused.nonlinearity]
-    numbers = fused.shift, fused.margin, fused.temperature, beta if fused.focused else 1.0, scale
-    return ObjectiveStruct(*codes, *numbers, *((1.0, 0.0) if affine is None else affine.tolist()))  # gain and offset
+    gain, offset = (1.0, 0.0) if affine is None else affine.tolist()
+    return ObjectiveStruct(
+        loss=LOSS_CODES[fused.loss],
+        nonlinearity=NONLINEARITY_CODES[fused.nonlinearity],
+        shift=fused.shift,
+        margin=fused.margin,
+        temperature=fused.temperature,
+        beta=beta if fused.focused else 1.0,
+        scale=scale,
+        gain=gain,
+        offset=offset,
+    )
 
 
 def _optimizer(optimizer: FusableOptimizer) -> OptimizerStruct:
     spec, steps = optimizer.spec, float(optimizer.counters()[0])
-    biases = (1.0 - beta**steps for beta in spec.betas)
-    return OptimizerStruct(METHOD_CODES[spec.method], spec.whole, spec.lr, *spec.betas, spec.eps, *biases)
+    (beta1, beta2), method = spec.betas, METHOD_CODES[spec.method]
+    biases = {"bias1": 1.0 - beta1**steps, "bias2": 1.0 - beta2**steps}
+    return OptimizerStruct(
+        method=method, whole=spec.whole, lr=spec.lr, beta1=beta1, beta2=beta2, eps=spec.eps, **biases
+    )

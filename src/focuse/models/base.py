@@ -229,6 +229,7 @@ class Model(ABC):
 
     def score_negatives(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
         """Return the scores of each query with its own N rows: [B, q], [B, r], [B, N, d] -> [B, N]."""
+        _check_lengths(query, relation, rows)
 
         def compare(query: Tensor, relation: Tensor, rows: Tensor) -> Tensor:
             return pairwise_similarity(self, query[:, None], self.candidates(rows, relation[:, None], side), side)[:, 0]
@@ -239,6 +240,7 @@ class Model(ABC):
 
     def score_pool(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
         """Return the scores of all queries with one pool of P rows: [B, q], [B, r], [P, d] -> [B, P]."""
+        _check_lengths(query, relation)
         probe = self.candidates(rows[None, :1], relation[:2, None], side)
         one_pool = len(probe) == 1  # otherwise candidates depend on the relation
 
@@ -279,6 +281,7 @@ def score_triples(model: Model, head: Tensor, relation: Tensor, tail: Tensor, si
     >>> score_triples(DistMult(), torch.ones(1, 3), 2 * torch.ones(1, 3), torch.ones(1, 3))
     tensor([6.])
     """
+    _check_lengths(head, relation, tail)
     known, candidate = (head, tail) if side == "tail" else (tail, head)
     return model.score(model.query(known, relation, side), relation, candidate, side)
 
@@ -342,6 +345,12 @@ def split_inverse_relations(table: Tensor) -> Tensor:
 def join_inverse_relations(table: Tensor) -> Tensor:
     """Join rows r and r + R into one row (the inverse of `split_inverse_relations`): [2R, w] -> [R, 2w]."""
     return torch.cat(table.chunk(2), dim=1)
+
+
+def _check_lengths(*parts: Tensor) -> None:
+    """Raise ValueError unless all tensors have the same length; otherwise, rows could be broadcast silently."""
+    if len({len(part) for part in parts}) > 1:
+        raise ValueError(f"rows of different lengths: {[tuple(part.shape) for part in parts]}")
 
 
 # ---- chunks: intermediate tensors that are larger than the scores are never in memory as a whole ---------------------

@@ -40,9 +40,9 @@ def check_model(model: type[Model], dim: int | None = None) -> None:
 def check_scores(model: type[Model], dim: int | None = None, further: tuple[Callable[[Trial], None], ...] = ()) -> None:
     """Run the fast checks of `check_model`, which precede every training of a model that is not built in.
 
-    The docstring of a check states the property that it checks, and is quoted in the error; so is that of Trial.of.
+    The docstring of a check states the property that it checks, and is quoted in the error.
     """
-    expected = Trial.of.__doc__
+    expected: str | None = "its tables cannot be initialized"
     try:
         trial = Trial.of(model, dim)
         for check in (_shapes, _sides, _negatives_and_pools, _fused, *further):
@@ -74,7 +74,7 @@ class Trial:
 
     @classmethod
     def of(cls, model_class: type[Model], dim: int | None, attributes: int = 2) -> Trial:
-        """The model and its tables can be initialized."""
+        """Return a trial of a model; `dim` is by default the smallest that the model allows."""
         name, model = model_class.__name__, model_class()
         unknown = model.requires - set(get_args(Requirement))
         if unknown:

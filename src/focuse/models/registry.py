@@ -207,6 +207,9 @@ def _load_plug_in(name: str) -> type[Model]:
     """Load the class of a plug-in's model."""
     available = plug_ins()
     point = available[choose("model", name, [*MODELS, *sorted(set(available) - set(MODELS))])]
+    classes = sorted({each.value for each in entry_points(group=PLUG_IN_GROUP) if each.name == name})
+    if len(classes) > 1:
+        raise FocuseError(f"model {name!r}: several plug-ins offer it; choose one of {' or '.join(classes)}")
     package = point.dist.name if point.dist is not None else point.value
     try:
         loaded = point.load()

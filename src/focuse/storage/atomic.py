@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     import filelock
 
 DISK_FULL_ERRORS = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None))  # Windows has no EDQUOT
-RUN_FILES = ("run.toml", "history.jsonl", "entities.parquet", "relations.parquet")  # besides those of tensors
+TENSOR_FILES = (
+    "checkpoint", "checkpoint.previous", "model", "splits", "weight_scaling", "weight_columns", "node_attributes",
+    "normaliser", "columns", "numbers", "calibration", "weights", "probability",
+)  # fmt: skip
+RUN_FILES = (
+    *("run.toml", "history.jsonl", "entities.parquet", "relations.parquet"),
+    *(f"{name}.safetensors" for name in TENSOR_FILES),
+)
 
 
 def refuse_overwrite(path: Path, *inputs: str | Path | None) -> None:
@@ -34,8 +41,7 @@ def refuse_overwrite(path: Path, *inputs: str | Path | None) -> None:
         raise FocuseError(f"{path}: is a folder; give a file")
     if any(source is not None and os.path.exists(source) and path.samefile(source) for source in inputs):
         raise FocuseError(f"{path}: this file is also read; choose another file to write")
-    is_run_file = path.suffix == ".safetensors" or path.name in RUN_FILES
-    if is_run_file and (path.absolute().parent / "run.toml").is_file():
+    if path.name in RUN_FILES and (path.absolute().parent / "run.toml").is_file():
         raise FocuseError(f"{path}: this file is a part of the run; choose another file")
 
 

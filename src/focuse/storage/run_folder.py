@@ -44,7 +44,15 @@ from focuse.engines.process_group import ProcessGroup
 from focuse.errors import FocuseError
 from focuse.storage.atomic import DISK_FULL_ERRORS, ProcessLock, fsync_path, lock_holder, replace_file
 from focuse.storage.metadata import CONFIG, Metadata, read_metadata, run_file, write_metadata, write_settings
-from focuse.storage.tables import MODEL, ONE_PROCESS, PARTITIONS, Checkpoint, TableStorage
+from focuse.storage.tables import (
+    CHECKPOINT,
+    MODEL,
+    ONE_PROCESS,
+    PARTITIONS,
+    PREVIOUS_CHECKPOINT,
+    Checkpoint,
+    TableStorage,
+)
 from focuse.storage.tensors import OR_RESUME, Tables, check_row, has_checksums, reading, seal_row, writing
 from focuse.system import deferred_signals
 
@@ -261,11 +269,13 @@ class RunFolder:
         for pattern in (".*.*.[0-9]*", ".tmp*"):
             for temporary in self.path.glob(pattern):
                 temporary.unlink(missing_ok=True)
+        if (self.path / CHECKPOINT).exists():
+            (self.path / PREVIOUS_CHECKPOINT).unlink(missing_ok=True)
 
     def model(self, device: str) -> tuple[Tables, list[dict[str, Any]]]:
         """Return the final tables and the history; an unfinished run has its best tables so far."""
         if (self.path / MODEL).exists():
-            return self.storage.read_model(device), self.history()
+            return self.storage.read_model(device), self.history(self.storage.last_epoch())
         command = f"focuse train --resume {shlex.quote(str(self.path))}"
         if (self.path / PARTITIONS).is_dir():
             raise FocuseError(f"{self.path}: its tables are still in partitions; finish it with: {command}")

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from focuse.config import Config
 from focuse.data.graph import Graph
@@ -55,6 +55,7 @@ from focuse.storage.tensors import (
 from focuse.system import chunks
 
 MODEL, CHECKPOINT = "model.safetensors", "checkpoint.safetensors"
+PREVIOUS_CHECKPOINT = "checkpoint.previous.safetensors"  # written by older versions
 PARTITIONS, EDGES, MANIFEST = "partitions", "edges.safetensors", "manifest.json"
 ONE_PROCESS = ProcessGroup(0, 1, torch.device("cpu"))
 
@@ -141,6 +142,8 @@ class TableStorage:
         """Return the checkpoint without its history, or None if there is none."""
         path = self.path / CHECKPOINT
         if not path.exists():
+            path = self.path / PREVIOUS_CHECKPOINT  # older versions kept it, and could be killed between two renames
+        if not path.exists():
             return None
         advice = "put a copy of it back, or remove it and train again from the start with --resume"
         if (self.path / MODEL).exists():
@@ -154,6 +157,14 @@ class TableStorage:
             if not {"entity", "relation"} <= set(parts["table"]):
                 raise ValueError("it has no tables")
         return Checkpoint(progress, parts["table"], parts["optimizer"], parts["best"] or None, [], parts["pool"])
+
+    def last_epoch(self) -> int:
+        """Return the last epoch of a finished training; 0 if it is unfinished, or if there is no checkpoint."""
+        with suppress(OSError, SafetensorError, KeyError, TypeError, ValueError):
+            with safe_open(self.path / CHECKPOINT, framework="pt") as file:
+                progress = Progress(**json.loads(file.metadata()["progress"]))
+            return int(progress.epoch) if progress.finished else 0
+        return 0
 
     def write_model(self, checkpoint: Checkpoint) -> None:
         """Write the tables for prediction."""

@@ -327,7 +327,9 @@ def _make_callback(given: object) -> Callback:
     if isinstance(made, type) and issubclass(made, Callback):
         try:
             made = made()
-        except TypeError as error:
+        except FocuseError:
+            raise
+        except Exception as error:
             raise FocuseError(f"callback {given!r}: cannot be created without arguments: {error}") from None
     if not isinstance(made, Callback):
         raise FocuseError(f"callback {given!r}: is not a focuse.Callback; derive its class from that")

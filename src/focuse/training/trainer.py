@@ -91,7 +91,7 @@ class Trainer:
         if engine.fallback_reason:
             self.reporter.note(f"{engine.fallback_message}, but {engine.fallback_reason}")
         sample = sample_size(engine.scorer, None, engine.entities)
-        if sample is not None and isinstance(self.placement.validator, RankValidator):
+        if sample is not None and self.placement.in_memory and isinstance(self.placement.validator, RankValidator):
             self.reporter.note(f"validation ranks against {sample:,} sampled entities per side, not all")
         if pool is not None and not pool.schedule.fraction_at(self.config.epochs):
             start = pool.schedule.start + pool.schedule.wait + 1
