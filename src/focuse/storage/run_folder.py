@@ -45,11 +45,9 @@ from focuse.errors import FocuseError
 from focuse.storage.atomic import DISK_FULL_ERRORS, ProcessLock, fsync_path, lock_holder, replace_file
 from focuse.storage.metadata import CONFIG, Metadata, read_metadata, run_file, write_metadata, write_settings
 from focuse.storage.tables import (
-    CHECKPOINT,
     MODEL,
     ONE_PROCESS,
     PARTITIONS,
-    PREVIOUS_CHECKPOINT,
     Checkpoint,
     TableStorage,
 )
@@ -269,8 +267,6 @@ class RunFolder:
         for pattern in (".*.*.[0-9]*", ".tmp*"):
             for temporary in self.path.glob(pattern):
                 temporary.unlink(missing_ok=True)
-        if (self.path / CHECKPOINT).exists():
-            (self.path / PREVIOUS_CHECKPOINT).unlink(missing_ok=True)
 
     def model(self, device: str) -> tuple[Tables, list[dict[str, Any]]]:
         """Return the final tables and the history; an unfinished run has its best tables so far."""

@@ -137,6 +137,7 @@ class TableStorage:
             table=checkpoint.tables, optimizer=checkpoint.optimizer, best=checkpoint.best or {}, pool=checkpoint.pool
         )
         self._write(self.path / CHECKPOINT, tensors, {"progress": json.dumps(asdict(checkpoint.progress))})
+        (self.path / PREVIOUS_CHECKPOINT).unlink(missing_ok=True)
 
     def load(self, device: str) -> Checkpoint | None:
         """Return the checkpoint without its history, or None if there is none."""

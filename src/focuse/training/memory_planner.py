@@ -10,7 +10,7 @@ from focuse.engines.partitioned import check_partitions
 from focuse.errors import FocuseError
 from focuse.models.registry import model_class
 from focuse.option_strings import parse_partitions
-from focuse.system import format_size, free_memory
+from focuse.system import format_size, free_memory, used_memory
 from focuse.training.callbacks import Reporter
 from focuse.training.label_exponent import DEFAULT_EXPONENT
 from focuse.training.preparation import MOMENTS_PER_PARAMETER, PARTITIONED, needed_memory, step_memory
@@ -82,8 +82,9 @@ def partitions_for(rows: int, available: float) -> tuple[int, int]:
         partitions = max(DEFAULT_PARTITIONS, math.ceil(4 * rows / available))
     if partitions > MOST_PARTITIONS:
         raise FocuseError(
-            f"{format_size(max(available, 0))} of free memory is too little for {format_size(rows)} of embeddings and "
-            "optimizer state; raise --memory-limit or lower --dim"
+            f"{format_size(max(available, 0))} are left for {format_size(rows)} of embeddings and optimizer state, too "
+            f"little, because the process uses {format_size(used_memory())} already; raise --memory-limit, or lower "
+            "--dim or --batch-size"
         )
     return partitions, max(2, min(partitions - 1, int(available * partitions / rows) - 1))
 
