@@ -46,7 +46,7 @@ def test_readme_example_runs(careers, tmp_path, capsys):
     run = focuse.load(tmp_path / "runs" / "skills")
 
     shown = capsys.readouterr().out
-    for word in ("MRR", "Hits@10", "top 10 %", "bottom 10 %", "ΔMRR", "weighted by w"):
+    for word in ("MRR", "Hits@10", "top 10 %", "bottom 10 %", "ΔMRR", "weighted mean"):
         assert word in shown
     assert shown.count("Mortgage Broker  requires skill") == 10
     assert run.predict(head="Mortgage Broker", relation="requires skill", top=10)[0].rank == 1

@@ -36,7 +36,7 @@ from focuse.models.registry import MODELS, model_class, model_family
 from focuse.results import ResultTable
 from focuse.rules.augmentation import with_inferred
 from focuse.storage.run_folder import RunFolder
-from focuse.storage.tables import MODEL, Checkpoint, ShardedTables, check_tables, make_table_storage
+from focuse.storage.tables import Checkpoint, ShardedTables, check_tables, make_table_storage
 from focuse.storage.tensors import WriteError
 from focuse.system import limited_memory
 from focuse.training import preparation
@@ -667,8 +667,6 @@ def resume(
         checkpoint, rows = store.load_checkpoint(), store.storage.rows(len(splits.train.entities))
         if checkpoint is not None and settings.engine != "partitioned":
             check_tables(checkpoint.tables, settings, build_model(settings, splits), splits.train, Path(folder), rows)
-        if checkpoint is None and store.file_path(MODEL).exists():
-            raise FocuseError(f"{folder}: the checkpoint of this finished run is missing; put a copy of it back")
         settings = _settings_to_resume(store, settings, checkpoint, epochs)
         if checkpoint is not None and checkpoint.progress.finished:
             reporter.note(f"{folder}: already finished after {counted(checkpoint.progress.epoch, 'epochs')}")

@@ -84,7 +84,7 @@ def test_progress_without_a_terminal_is_lines_on_stderr(trained):
     assert "; derived: nonlinearity softplus, weight_scaling relation, " in sources
     assert re.fullmatch(r"epoch 1/20  loss \d\S*  β 1\.00", shown[0])
     assert re.fullmatch(r"epoch 20/20  loss \d\S*  β 0\.00  valid MRR 0\.\d{3}", shown[-2])
-    assert "whose tables are kept" in shown[-1]
+    assert "whose embeddings are kept" in shown[-1]
     assert "\x1b" not in trained.errors
 
 

@@ -59,7 +59,7 @@ def test_soft_logic_and_rules_are_trained_in_a_process(command, files, graph_fil
     assert (data["settings"]["model"], data["settings"]["loss"]) == ("ukge-logi", "squared-error")
     assert (data["settings"]["stop_metric"], data["settings"]["rule_loss_weight"]) == ("mse", 0.2)
     assert "inferred triples (soft logic)" in done.stderr
-    assert f"best validation MSE {data['valid_mse']:.4f} at epoch {data['best_epoch']}, whose tables" in done.stderr
+    assert f"best validation MSE {data['valid_mse']:.4f} at epoch {data['best_epoch']}, whose embeddings" in done.stderr
     assert "valid MSE 0." in done.stderr
     assert "β" not in done.stderr
 

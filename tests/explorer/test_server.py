@@ -83,5 +83,5 @@ def test_public_address_gives_a_warning(monkeypatch, run_folders) -> None:
 
 def test_missing_fastapi_names_the_extra_to_install(monkeypatch, run_folders) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(FocuseError, match=r"pip install '\.\[serve\]'"):
+    with pytest.raises(FocuseError, match=r"pip install .*'\.\[serve\]'"):
         serve(run_folders[0])

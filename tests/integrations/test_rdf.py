@@ -260,7 +260,7 @@ def test_a_byte_order_mark_is_skipped(suffix: str, text: str, tmp_path: Path) ->
 def test_missing_pyoxigraph_names_the_extra_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.nt").write_text("<a:b> <a:b> <a:b> .\n", encoding="utf-8")
     monkeypatch.setitem(sys.modules, "pyoxigraph", None)
-    with pytest.raises(FocuseError, match=r"pip install '\.\[rdf\]'"):
+    with pytest.raises(FocuseError, match=r"pip install .*'\.\[rdf\]'"):
         read(tmp_path / "x.nt")
 
 

@@ -74,6 +74,11 @@ class NodeAttributes:
         have = int(self.present.any(axis=1).sum())
         return f"{self.source}: {len(self.names)} attributes ({shown}) of {have:,} of {len(self.values):,} entities"
 
+    def original(self, values: npt.NDArray[Any]) -> Floats:
+        """Return standardized values [..., A] in the units of the source."""
+        original: Floats = values.astype(np.float64) * self.deviation + self.mean
+        return original
+
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays that a run stores."""
         return {"values": self.values, "present": self.present, "mean": self.mean, "deviation": self.deviation}

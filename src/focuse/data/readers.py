@@ -571,6 +571,11 @@ def _with_relation_weights(graph: Graph, weights: Mapping[str, float] | str | Pa
 def _read_relation_weights(path: Path) -> dict[str, float]:
     """Read a small text file with a relation and its weight on each line, with or without a header."""
     roles = ("relation", "weight")
+    try:
+        with open_decompressed(path) as stream:
+            stream.read().decode("utf-8")  # Arrow does not look at the lines that it skips
+    except UnicodeDecodeError:
+        raise FocuseError(f"{path}: not UTF-8 text; convert it to UTF-8") from None
     first, delimiter, end = first_row(first_lines(path), str(path), None, roles)
     header_lines = end if first[-1] and weight_fault(first[-1]).endswith(NOT_A_NUMBER) else 0
     layout = TableLayout(delimiter, header_lines, 2, (0, 1), roles=roles)

@@ -161,9 +161,14 @@ class TableStorage:
 
     def last_epoch(self) -> int:
         """Return the last epoch of a finished training; 0 if it is unfinished, or if there is no checkpoint."""
+        checkpoint, manifest = self.path / CHECKPOINT, self.path / PARTITIONS / MANIFEST
         with suppress(OSError, SafetensorError, KeyError, TypeError, ValueError):
-            with safe_open(self.path / CHECKPOINT, framework="pt") as file:
-                progress = Progress(**json.loads(file.metadata()["progress"]))
+            if checkpoint.exists():
+                with safe_open(checkpoint, framework="pt") as file:
+                    found = json.loads(file.metadata()["progress"])
+            else:
+                found = json.loads(manifest.read_text(encoding="utf-8"))["progress"]
+            progress = Progress(**found)
             return int(progress.epoch) if progress.finished else 0
         return 0
 

@@ -20,7 +20,7 @@ from faults.subject import EPOCHS, MANIFEST, Subject, progress
 LONG = 3600.0  # seconds that all attempts may take
 FITTED = ("calibration.safetensors", "weights.safetensors", "probability.safetensors")  # made anew if removed
 Alter = Callable[[bytes, int], bytes]  # a file's bytes and the number of the attempt
-CHECKPOINT = "checkpoint.safetensors"
+CHECKPOINT, MODEL = "checkpoint.safetensors", "model.safetensors"
 
 
 @dataclass
@@ -182,7 +182,7 @@ def _line(folder: Path, path: Path) -> str | None:
     try:
         if path.parent != folder or unfinished:
             focuse.resume(folder, progress=False)
-        elif path.name in (CHECKPOINT, "history.jsonl"):
+        elif path.name == CHECKPOINT or (path.name == "history.jsonl" and not (folder / MODEL).exists()):
             RunFolder(folder).load_checkpoint()
         else:
             run = focuse.load(folder)
