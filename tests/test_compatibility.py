@@ -61,6 +61,7 @@ VALUES = {
 }
 # Columns of predicted weights that have had other names since.
 COLUMNS = {"expected": "weight_mean", "typical": "weight_median", "low": "weight_low", "high": "weight_high"}
+COLUMNS |= {"known": "in_train"}
 SCORES = 1e-5  # float32 on another processor
 TRAINED = 1e-3  # the same after some epochs
 

@@ -183,9 +183,9 @@ class Run:
         Returns
         -------
         ResultTable
-            Columns head, relation, tail, known, weight (if given), weight_mean (least squared error), weight_median
-            (least absolute error), weight_low, weight_high and probability. The weights of triples in train (`known`)
-            are not predicted but looked up.
+            Columns head, relation, tail, in_train, weight (if given), weight_mean (least squared error), weight_median
+            (least absolute error), weight_low, weight_high and probability. The weights of triples in train are not
+            predicted but looked up.
         """
         return weights.predict_weights(self, triples, coverage=coverage, column=column)
 
@@ -499,8 +499,8 @@ def train(
     *,
     valid: Any = None,
     test: Any = None,
-    valid_fraction: float = 0.1,
-    test_fraction: float = 0.1,
+    valid_fraction: float | None = None,
+    test_fraction: float | None = None,
     inferred_triples: Any = None,
     rules: Any = None,
     known_negatives: Any = None,
@@ -519,7 +519,8 @@ def train(
     graph
         Training graph: a graph or any source that `focuse.read` accepts.
     valid, test, valid_fraction, test_fraction
-        Validation and test triples, like `graph`. Without both, random fractions of the graph are held out.
+        Validation and test triples, like `graph`. Without both, random fractions of the graph are held out, by default
+        0.1 for each; without `valid` alone, only validation is.
     inferred_triples, rules
         Triples that rules infer, with their confidences, or rules to ground over the training split; for confidence
         models such as ukge-rect and ukge-logi.
@@ -588,8 +589,8 @@ def _prepare(
     graph: Any,
     valid: Any,
     test: Any,
-    valid_fraction: float,
-    test_fraction: float,
+    valid_fraction: float | None,
+    test_fraction: float | None,
     known_negatives: Any,
     node_attributes: Any,
     inferred_triples: Any,

@@ -244,3 +244,12 @@ def _import(name: str) -> Any:
         return import_module(name)
     except ImportError:
         raise FocuseError(f"{name} is not installed; install it: pip install {name}") from None
+
+
+def attribute_columns(rows: Sequence[Any], *names: str, prefix: str = "") -> dict[str, list[Any]]:
+    """Return columns for a ResultTable, made of attributes of objects.
+
+    >>> attribute_columns([3 + 4j, 1 + 2j], "real", "imag")
+    {'real': [3.0, 1.0], 'imag': [4.0, 2.0]}
+    """
+    return {name: [getattr(row, prefix + name) for row in rows] for name in names}

@@ -71,8 +71,8 @@ def tune(
     storage: str | None = None,
     valid: Any = None,
     test: Any = None,
-    valid_fraction: float = 0.1,
-    test_fraction: float = 0.1,
+    valid_fraction: float | None = None,
+    test_fraction: float | None = None,
     node_attributes: Any = None,
     progress: bool = True,
 ) -> ResultTable:

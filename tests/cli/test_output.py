@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from focuse.cli.graphs import bars
 from focuse.cli.output import emit
+from focuse.data.statistics import bars
 
 
 def test_emit_prints_json_or_text(capsys):

@@ -35,7 +35,7 @@ def test_weights_are_printed_as_json(predicted, trained, asked):
 
 def test_weights_are_printed_as_text(predicted, trained, asked):
     lines = predicted(trained.folder, asked).splitlines()
-    names = "head relation tail known weight_mean weight_median weight_low weight_high probability"
+    names = "head relation tail in_train weight_mean weight_median weight_low weight_high probability"
     assert lines[0].split() == names.split()
     assert [line.split()[:4] for line in lines[1:3]] == [["e1", "r0", "e2", "yes"], ["e4", "r1", "e5", "no"]]
     assert "too few to learn weights from graph features" in lines[3]
@@ -48,7 +48,7 @@ def test_weights_are_written_to_a_file(predicted, trained, tmp_path):
     assert f"1 triple written to {out}" in predicted(trained.folder, given, "--out", out)
     heading, row = out.read_text(encoding="utf-8").splitlines()
     assert heading.replace('"', "") == (
-        "head,relation,tail,known,weight,weight_mean,weight_median,weight_low,weight_high,probability"
+        "head,relation,tail,in_train,weight,weight_mean,weight_median,weight_low,weight_high,probability"
     )
     assert row.replace('"', "").startswith("e1,r0,e2,true,0.5,")
 

@@ -15,7 +15,7 @@ import pytest
 
 from focuse.cli.main import run
 
-FIXED = ["dim=4", "epochs=4", "batch-size=60", "num-negatives=4", "eval-every=1", "eval-start=0", "weight-mode=focuse"]
+FIXED = ["dim=4", "epochs=20", "batch-size=60", "num-negatives=4", "eval-every=1", "eval-start=0", "weight-mode=focuse"]
 SEARCH = [
     "--search",
     "lr=0.001,0.01,0.05,0.1",
@@ -38,7 +38,7 @@ def wait_for_trials(process, folder, count):
     while finished_trials(folder) < count:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < end
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
 def finished_trials(folder):
@@ -75,7 +75,7 @@ def test_json_contains_the_best_and_all_trials(study):
 def test_each_trial_prints_a_line_with_the_best_so_far(study):
     first, second, *lines = study[2].splitlines()
     assert first.startswith("search: lr 0.001 | 0.01 | 0.05 | 0.1; regularizer ")
-    assert "(24 combinations); fixed: dim 4, epochs 4" in first
+    assert "(24 combinations); fixed: dim 4, epochs 20" in first
     assert second == "tpe: 0 of 12 trials done"
     assert len(lines) == 12
     assert re.fullmatch(

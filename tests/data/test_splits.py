@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import focuse
 from focuse.data import splits
 from focuse.data.graph import Graph, from_columns
 from focuse.data.readers import read
@@ -155,3 +157,17 @@ def test_validation_in_parts_covers_it_once_and_keeps_repeats_together():
 def test_all_of_validation_can_serve_stopping():
     held = split_validation(read([("a", "r", str(number), number) for number in range(10)]), 1.0)
     assert (len(held.stopping), len(held.calibration), len(held.conformal)) == (10, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"valid": [("a", "r", "b", 1.0)], "valid_fraction": 0.2}, "valid_fraction has no effect"),
+        ({"valid": [("a", "r", "b", 1.0)], "test_fraction": 0.2}, "test_fraction has no effect"),
+        ({"test": [("a", "r", "b", 1.0)], "test_fraction": 0.1}, "test_fraction has no effect"),
+    ],
+)
+def test_a_fraction_next_to_a_given_split_is_refused(given: dict[str, Any], message: str) -> None:
+    rows = [("a", "r", str(i), float(i)) for i in range(40)]
+    with pytest.raises(FocuseError, match=message):
+        focuse.train(rows, progress=False, **given)

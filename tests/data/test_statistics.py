@@ -144,3 +144,12 @@ def test_statistics_of_weight_columns() -> None:
     assert (first.name, first.weight_min, first.weight_max, first.missing) == ("w1", 1, 2, 0)
     assert (second.weight_mean, second.missing) == (6, pytest.approx(1 / 3))
     assert first.importance == second.importance == 0.5  # too few rows to tell
+
+
+def test_statistics_print_as_a_table() -> None:
+    train, test = read([("a", "r", "b", 0.9), ("b", "s", "c", 0.2)]), read([("b", "r", "a", 0.8), ("a", "r", "x", 1)])
+    text = str(describe(train, {"test": test}))
+    assert "2 edges, 3 entities, 2 relations" in text
+    assert "weights: 0.2 to 0.9, mean 0.55" in text
+    assert "inverse edge in train                  1 (50.0%)" in text
+    assert "for example 'x'" in text

@@ -114,7 +114,7 @@ class TestAnswers:
         columns = ["head", "relation", "tail", "weight_mean"]
         again = read(tmp_path / f"told{suffix}", columns=columns, header=None if suffix == ".parquet" else True)
         np.testing.assert_allclose(again.weight, found["weight_mean"], rtol=1e-6)
-        assert found.to_arrow().column_names[:5] == ["head", "relation", "tail", "known", "weight"]
+        assert found.to_arrow().column_names[:5] == ["head", "relation", "tail", "in_train", "weight"]
         with pytest.raises(FocuseError, match=r"use \.tsv, \.csv, \.parquet, \.nt"):
             found.write(tmp_path / "told.txt")
 
@@ -122,7 +122,7 @@ class TestAnswers:
         told = json.loads(json.dumps(run.predict_weights(TRIPLES).to_json(), allow_nan=False))
         assert told["coverage"] == 0.9
         assert set(told["rows"][0]) == {
-            *("head", "relation", "tail", "known", "weight_mean", "weight_median", "weight_low", "weight_high"),
+            *("head", "relation", "tail", "in_train", "weight_mean", "weight_median", "weight_low", "weight_high"),
             "probability",
         }
 
@@ -261,8 +261,8 @@ def test_constant_train_weight_takes_intervals_from_validation(small: Graph, oth
 def test_known_triple_keeps_its_weight(run: focuse.Run) -> None:
     train = run.splits.train
     found = run.predict_weights(train)
-    assert all(row.known for row in found[:20])
-    np.testing.assert_array_equal(found["known"], np.ones(len(train), bool))
+    assert all(row.in_train for row in found[:20])
+    np.testing.assert_array_equal(found["in_train"], np.ones(len(train), bool))
     assert ((found["weight_low"] <= train.weight) & (train.weight <= found["weight_high"])).all()
     alone = (
         np.bincount(np.unique(train.keys, return_inverse=True)[1])[np.unique(train.keys, return_inverse=True)[1]] == 1
@@ -270,7 +270,7 @@ def test_known_triple_keeps_its_weight(run: focuse.Run) -> None:
     for name in ("weight_mean", "weight_median", "weight_low", "weight_high"):
         np.testing.assert_allclose(found[name][alone], train.weight[alone])
     new = run.predict_weights(run.splits.test)
-    assert new["known"].sum() == np.isin(run.splits.test.keys, train.keys).sum()
+    assert new["in_train"].sum() == np.isin(run.splits.test.keys, train.keys).sum()
 
 
 def test_weights_without_validation_are_refused(small: Graph) -> None:

@@ -6,6 +6,8 @@ import ast
 import json
 import os
 import signal
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -197,6 +199,20 @@ class TestResume:
         listen()
         focuse.resume(tmp_path / "run")
         assert_same_run(tmp_path / "run", whole())
+
+    def test_folders_of_processes_killed_while_they_created_the_run_are_removed(self, small, tmp_path):
+        process = subprocess.Popen([sys.executable, "-c", ""])
+        process.wait()
+        abandoned, of_a_running_process, other = (
+            tmp_path / name for name in (f".run.{process.pid}", f".run.{os.getppid()}", f".other.{process.pid}")
+        )
+        for folder in (abandoned, of_a_running_process, other):
+            folder.mkdir()
+            (folder / "splits.safetensors").write_bytes(b"half of it")
+        train(small, tmp_path / "run")
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+            [other.name, of_a_running_process.name, "run"]
+        )
 
     def test_resuming_a_finished_run_changes_nothing(self, small, tmp_path, listen):
         train(small, tmp_path / "run")

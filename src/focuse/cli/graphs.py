@@ -6,23 +6,20 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from focuse.cli.options import AsJson, GraphFile, Layout, completed, option
 from focuse.cli.output import emit
 from focuse.config import SETTINGS
-from focuse.errors import FocuseError, counted, escape_terminal_codes, printable
+from focuse.errors import FocuseError, counted, escape_terminal_codes
 
 if TYPE_CHECKING:
-    from focuse.data.statistics import GraphStatistics, Leakage
     from focuse.evaluation.weight_evaluation import Errors
 
     # Part of a held-out graph (positives, clean) -> baseline -> its errors.
     Baselines = Mapping[str, Mapping[str, Errors]]
-
-SHADES = " ▁▂▃▄▅▆▇█"
 
 
 # ---- focuse describe ------------------------------------------------------------------------------------------------
@@ -52,67 +49,9 @@ def describe(
         name: {part: {row: errors.to_dict() for row, errors in found.items()} for part, found in parts.items()}
         for name, parts in rows.items()
     }
-    text = "\n".join([format_statistics(found, max_relations, rows), *(f"note: {note}" for note in train.notes)])
+    errors = [f"\n{_baselines(name, parts)}" for name, parts in rows.items()]
+    text = "\n".join([found.to_text(max_relations), *errors, *(f"note: {note}" for note in train.notes)])
     emit({**found.to_dict(), "baselines": data, "notes": list(train.notes)}, text, as_json)
-
-
-def format_statistics(facts: GraphStatistics, most: int, baselines: Mapping[str, Baselines]) -> str:
-    """Return statistics as text; `baselines` has the errors of baselines on each held-out graph."""
-    from focuse.results import ResultTable
-
-    table = ResultTable(
-        {
-            "relation": [row.name for row in facts.per_relation],
-            **_columns(facts.per_relation, "edges", "heads", "tails"),
-            **_columns(facts.per_relation, "min", "median", "mean", "max", prefix="weight_"),
-            "weights": [f"|{bars(row.histogram)}|" for row in facts.per_relation],
-        }
-    )
-    lines = [
-        f"{facts.source}: {counted(facts.edges, 'edges')}, {counted(facts.entities, 'entities')}, "
-        f"{counted(facts.relations, 'relations')}",
-        f"first edge: {' | '.join(map(printable, facts.first_edge))}",
-        _weights(facts),
-        f"repeated triples: {facts.repeated_triples:,} ({counted(facts.repeated_rows, 'extra rows')}), "
-        f"{facts.repeated_with_other_weight:,} of them with differing weights",
-        f"inverse pairs: {counted(facts.rows_with_inverse, 'rows', 'have')} an inverse edge, "
-        f"{facts.rows_with_same_relation_inverse:,} of the same relation; self loops: {facts.self_loops:,}",
-        "",
-        table.to_text(most),
-    ]
-    for name, leak in facts.leakage.items():
-        lines += ["", _leakage(name, leak)]
-        if name in baselines:
-            lines += ["", _baselines(name, baselines[name])]
-    return "\n".join(lines)
-
-
-def _columns(rows: Iterable[Any], *names: str, prefix: str = "") -> dict[str, list[Any]]:
-    """Return columns of a table, made of attributes of its rows."""
-    return {name: [getattr(row, prefix + name) for row in rows] for name in names}
-
-
-def _weights(facts: GraphStatistics) -> str:
-    """Return the range of the weights, or of each of several columns with how many edges lack it."""
-    from focuse.results import ResultTable
-
-    if facts.columns:
-        table = ResultTable(
-            {
-                "column": [row.name for row in facts.columns],
-                **_columns(facts.columns, "min", "mean", "max", prefix="weight_"),
-                **_columns(facts.columns, "missing", "explained", "importance"),
-            },
-            notes=["the following is about the mean of an edge's columns, each scaled to [0, 1]"],
-        )
-        return (
-            f"weights: {len(facts.columns)} columns; how much of each the graph explains, and its importance\n{table}"
-        )
-    if not facts.weighted:
-        return "weights: none, so that all are 1; training ignores them"
-    if facts.all_weights_equal:
-        return f"weights: all are {facts.weight_min:g}; training ignores them"
-    return f"weights: {facts.weight_min:g} to {facts.weight_max:g}, mean {facts.weight_mean:.4g}"
 
 
 def _baselines(name: str, parts: Baselines) -> str:
@@ -126,32 +65,6 @@ def _baselines(name: str, parts: Baselines) -> str:
         rows.append([f"  {row}", *("–" if math.isnan(number) else f"{number:.4g}" for number in numbers)])
     heading = f"{name}: weights predicted by baselines (all {whole.n:,} rows; not leaked: {clean.n:,} rows)"
     return f"{heading}\n{format_table(['', 'MSE', 'MAE', 'MSE, not leaked', 'MAE, not leaked'], rows)}"
-
-
-def _leakage(name: str, leak: Leakage) -> str:
-    counts = {
-        "same (head, relation, tail) in train": leak.same_triple,
-        "… and the same weight": leak.same_triple_and_weight,
-        "inverse edge in train": leak.inverse_edge,
-        "… of the same relation": leak.inverse_of_same_relation,
-        "same pair, other relation": leak.same_pair_other_relation,
-        "not leaked": leak.neither_duplicate_nor_inverse,
-        "with names that are not in train": leak.unseen.rows,
-    }
-    lines = [f"{name}: {counted(leak.rows, 'rows')}"]
-    lines += [f"  {what:38} {rows:,} ({rows / leak.rows:.1%})" for what, rows in counts.items()]
-    names = leak.unseen.entity_examples + leak.unseen.relation_examples
-    return "\n".join([*lines, *([f"  for example {', '.join(map(repr, names[:5]))}"] if names else [])])
-
-
-def bars(counts: list[int]) -> str:
-    """Return counts as a row of small bars.
-
-    >>> bars([0, 1, 4])
-    ' ▂█'
-    """
-    top = max(counts) or 1
-    return "".join(SHADES[-(-count * (len(SHADES) - 1) // top)] for count in counts)
 
 
 # ---- focuse convert -------------------------------------------------------------------------------------------------
@@ -200,7 +113,7 @@ def list_datasets(as_json: AsJson = False) -> None:
     """List the datasets with their sizes, folders, sources and licenses."""
     from focuse.data.datasets import CATALOG, PARTS, data_folder, find
     from focuse.data.out_of_core import cache_folder
-    from focuse.results import ResultTable
+    from focuse.results import ResultTable, attribute_columns
 
     entries, states, folders = CATALOG.values(), [], []
     for entry in entries:
@@ -215,7 +128,7 @@ def list_datasets(as_json: AsJson = False) -> None:
             **{part: [entry.files[part].rows for entry in entries] for part in PARTS},
             "state": states,
             "folder": folders,
-            **_columns(entries, "title", "source", "license", "url", "note"),
+            **attribute_columns(list(entries), "title", "source", "license", "url", "note"),
         },
         info={"data": str(data_folder() or ""), "cache": str(cache_folder())},
         printed=["name", *PARTS, "state", "folder"],
@@ -267,7 +180,7 @@ def ground(
     as_json: AsJson = False,
 ) -> None:
     """Ground rules over a graph with confidences in [0, 1], and write the unseen triples that they infer."""
-    from focuse.results import ResultTable
+    from focuse.results import ResultTable, attribute_columns
     from focuse.rules import grounding
     from focuse.rules.grammar import read_rules
     from focuse.storage.atomic import refuse_overwrite
@@ -287,8 +200,8 @@ def ground(
             "rule": [str(one.rule) for one in found],
             "line": [one.rule.line for one in found],
             "groundings": [len(one) for one in found],
-            **_columns(found, "triples", "new", prefix="num_"),
-            **_columns(found, "hit_ratio", "mean_confidence", "distance", "minimum"),
+            **attribute_columns(found, "triples", "new", prefix="num_"),
+            **attribute_columns(found, "hit_ratio", "mean_confidence", "distance", "minimum"),
             "capped": [bool(one.note) for one in found],
         },
         printed=["rule", "groundings", "triples", "new", "hit_ratio", "mean_confidence", "distance"],
@@ -312,7 +225,7 @@ def mine(
     as_json: AsJson = False,
 ) -> None:
     """Propose rules that hold in a graph: symmetric and inverse relations, transitivity, compositions."""
-    from focuse.results import ResultTable
+    from focuse.results import ResultTable, attribute_columns
     from focuse.rules import mining
 
     train = layout.read(graph)
@@ -329,7 +242,7 @@ def mine(
         found.write(out)
     best = found.rules[: max(top, 0)]
     names = ("shape", "support", "pairs", "confidence", "soft_confidence")
-    table = ResultTable({"rule": [str(one.rule) for one in best], **_columns(best, *names)})
+    table = ResultTable({"rule": [str(one.rule) for one in best], **attribute_columns(best, *names)})
     written = None if out is None else str(out)
     data = {"graph": train.source, "found": len(found), "rules": table.to_dicts(), "notes": found.notes, "out": written}
     more = f", the best {len(best):,} shown" if len(best) < len(found) else ""

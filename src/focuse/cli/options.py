@@ -61,8 +61,12 @@ LinksOut = Annotated[
 ]
 Valid = Annotated[str | None, option("Validation triples. Default: a fraction of the graph.", "Input")]
 Test = Annotated[str | None, option("Test triples. Default: a fraction of the graph.", "Input")]
-ValidFraction = Annotated[float, option("Fraction of the graph to validate on, without --valid.", "Input")]
-TestFraction = Annotated[float, option("Fraction of the graph to test on, without --valid and --test.", "Input")]
+ValidFraction = Annotated[
+    float | None, option("Fraction of the graph to validate on, without --valid. Default: 0.1.", "Input")
+]
+TestFraction = Annotated[
+    float | None, option("Fraction of the graph to test on, without --valid and --test. Default: 0.1.", "Input")
+]
 RelationWeights = Annotated[Path | None, option("File of one weight per relation, instead of per edge.", "Input")]
 NodeAttributes = Annotated[Path | None, option("Numeric node attributes: entity, attribute, value.", "Input")]
 Device = Annotated[str, option("Device: auto, cpu or cuda.", choices=SETTINGS["device"].examples)]

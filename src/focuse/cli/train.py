@@ -38,8 +38,8 @@ def train(
     config: Annotated[Path | None, option("TOML of settings, like a run.toml; options override it.", "Input")] = None,
     valid: Valid = None,
     test: Test = None,
-    valid_fraction: ValidFraction = 0.1,
-    test_fraction: TestFraction = 0.1,
+    valid_fraction: ValidFraction = None,
+    test_fraction: TestFraction = None,
     relation_weights: RelationWeights = None,
     known_negatives: Annotated[
         Path | None, option("Triples known to be false: head, relation, tail[, strength of the evidence].", "Input")
@@ -179,8 +179,8 @@ def tune(
     out: Annotated[Path, option("Folder of the study; an existing study is continued or shared.", "Output")],
     valid: Valid = None,
     test: Test = None,
-    valid_fraction: ValidFraction = 0.1,
-    test_fraction: TestFraction = 0.1,
+    valid_fraction: ValidFraction = None,
+    test_fraction: TestFraction = None,
     relation_weights: RelationWeights = None,
     node_attributes: NodeAttributes = None,
     search: Annotated[list[str] | None, option("Values to try, like lr=1e-4,1e-3; may be repeated.", "Search")] = None,

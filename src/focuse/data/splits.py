@@ -16,6 +16,7 @@ from focuse.data.weights import ColumnMerger
 from focuse.errors import FocuseError
 from focuse.random_streams import RandomStream
 
+HELD_OUT_FRACTION = 0.1
 # This many rows are enough for metrics that are stable to the third digit.
 MAX_HELD_OUT = 20_000
 
@@ -53,8 +54,8 @@ class Splits:
 
 def split(
     graph: Graph,
-    valid_fraction: float = 0.1,
-    test_fraction: float = 0.1,
+    valid_fraction: float = HELD_OUT_FRACTION,
+    test_fraction: float = HELD_OUT_FRACTION,
     seed: int = 0,
     max_rows: int = MAX_HELD_OUT,
 ) -> Splits:
@@ -82,7 +83,7 @@ def split(
 
 
 def splits_from_graphs(
-    train: Graph, valid: Graph | None, test: Graph | None, seed: int = 0, valid_fraction: float = 0.1
+    train: Graph, valid: Graph | None, test: Graph | None, seed: int = 0, valid_fraction: float = HELD_OUT_FRACTION
 ) -> Splits:
     """Make splits of given graphs; without `valid`, a fraction of train is held out for it."""
     if valid is None:

@@ -1,4 +1,4 @@
-"""Statistics of a graph, and leakage from train to test, which `focuse describe` prints."""
+"""Statistics of a graph, and leakage from train to test, with the text that `focuse describe` prints."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import numpy.typing as npt
 
 from focuse.data.graph import Graph, Mask, UnseenNames, scale_range
 from focuse.data.weights import fit_merger
+from focuse.errors import counted, printable
+from focuse.results import ResultTable, attribute_columns
 
 HISTOGRAM_BINS = 10
+SHADES = " ▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,21 @@ class Leakage:
     same_pair_other_relation: int
     neither_duplicate_nor_inverse: int
 
+    def __str__(self) -> str:
+        counts = {
+            "same (head, relation, tail) in train": self.same_triple,
+            "… and the same weight": self.same_triple_and_weight,
+            "inverse edge in train": self.inverse_edge,
+            "… of the same relation": self.inverse_of_same_relation,
+            "same pair, other relation": self.same_pair_other_relation,
+            "not leaked": self.neither_duplicate_nor_inverse,
+            "with names that are not in train": self.unseen.rows,
+        }
+        lines = [counted(self.rows, "rows")]
+        lines += [f"  {what:38} {rows:,} ({rows / self.rows:.1%})" for what, rows in counts.items()]
+        names = self.unseen.entity_examples + self.unseen.relation_examples
+        return "\n".join([*lines, *([f"  for example {', '.join(map(repr, names[:5]))}"] if names else [])])
+
 
 @dataclass(frozen=True)
 class GraphStatistics:
@@ -88,9 +106,67 @@ class GraphStatistics:
         """Return all statistics as JSON can hold them."""
         return asdict(self)
 
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def to_text(self, max_relations: int = 20) -> str:
+        """Return the statistics as text, with a table of the largest relations."""
+        table = ResultTable(
+            {
+                "relation": [row.name for row in self.per_relation],
+                **attribute_columns(self.per_relation, "edges", "heads", "tails"),
+                **attribute_columns(self.per_relation, "min", "median", "mean", "max", prefix="weight_"),
+                "weights": [f"|{bars(row.histogram)}|" for row in self.per_relation],
+            }
+        )
+        lines = [
+            f"{self.source}: {counted(self.edges, 'edges')}, {counted(self.entities, 'entities')}, "
+            f"{counted(self.relations, 'relations')}",
+            f"first edge: {' | '.join(map(printable, self.first_edge))}",
+            self._weights_text(),
+            f"repeated triples: {self.repeated_triples:,} ({counted(self.repeated_rows, 'extra rows')}), "
+            f"{self.repeated_with_other_weight:,} of them with differing weights",
+            f"inverse pairs: {counted(self.rows_with_inverse, 'rows', 'have')} an inverse edge, "
+            f"{self.rows_with_same_relation_inverse:,} of the same relation; self loops: {self.self_loops:,}",
+            "",
+            table.to_text(max_relations),
+        ]
+        for name, found in self.leakage.items():
+            lines += ["", f"{name}: {found}"]
+        return "\n".join(lines)
+
+    def _weights_text(self) -> str:
+        """Return the range of the weights, or of each of several columns with how many edges lack it."""
+        if self.columns:
+            table = ResultTable(
+                {
+                    "column": [row.name for row in self.columns],
+                    **attribute_columns(self.columns, "min", "mean", "max", prefix="weight_"),
+                    **attribute_columns(self.columns, "missing", "explained", "importance"),
+                },
+                notes=["the following is about the mean of an edge's columns, each scaled to [0, 1]"],
+            )
+            heading = f"weights: {len(self.columns)} columns; how much of each the graph explains, and its importance"
+            return f"{heading}\n{table}"
+        if not self.weighted:
+            return "weights: none, so that all are 1; training ignores them"
+        if self.all_weights_equal:
+            return f"weights: all are {self.weight_min:g}; training ignores them"
+        return f"weights: {self.weight_min:g} to {self.weight_max:g}, mean {self.weight_mean:.4g}"
+
+
+def bars(counts: list[int]) -> str:
+    """Return counts as a row of small bars.
+
+    >>> bars([0, 1, 4])
+    ' ▂█'
+    """
+    top = max(counts) or 1
+    return "".join(SHADES[-(-count * (len(SHADES) - 1) // top)] for count in counts)
+
 
 def describe(graph: Graph, held_out: dict[str, Graph] | None = None) -> GraphStatistics:
-    """Compute statistics of a graph, and its leakage to each held-out graph.
+    """Compute statistics of a graph, and its leakage to each held-out graph; `print` shows them as a table.
 
     >>> from focuse.data.readers import read
     >>> train, test = read([("a", "r", "b", 0.9), ("b", "r", "c", 0.2)]), read([("b", "r", "a", 0.8)])

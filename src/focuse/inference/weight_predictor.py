@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from focuse.data.graph import AlignedGraph, Graph, concatenate, find_sorted, lookup_sorted
+from focuse.data.graph import AlignedGraph, Graph, concatenate, lookup_sorted
 from focuse.data.out_of_core import LARGE_GRAPH
 from focuse.data.readers import read
 from focuse.data.splits import Splits, ValidationParts, split_validation
@@ -150,9 +150,9 @@ class WeightPredictor:
     # ---- columns of results: ids [n] of heads, relations and tails -> columns [n] ------------------------------------
 
     def predict(self, head: AnyIds, relation: AnyIds, tail: AnyIds, coverage: float = COVERAGE) -> dict[str, Any]:
-        """Return the columns weight_mean, weight_median, weight_low, weight_high, probability and known.
+        """Return the columns weight_mean, weight_median, weight_low, weight_high and probability.
 
-        Weights are in the user's units; NaN means that there is none. The weights of triples in train (`known`) are not
+        Weights are in the user's units; NaN means that there is none. The weights of triples in train are not
         predicted: their interval reaches from the lowest to the highest weight that the triple has.
         """
         columns, train = self.predict_unseen(head, relation, tail, coverage), self.splits.train
@@ -161,12 +161,12 @@ class WeightPredictor:
         known = KeyedWeights(train.keys[rows], train.weight[rows])
         for statistic, name in (("mean", "mean"), ("median", "median"), ("min", "low"), ("max", "high")):
             columns[f"weight_{name}"] = known.lookup(statistic, keys, columns[f"weight_{name}"])
-        return {**columns, "known": find_sorted(known.keys, keys)[1]}
+        return columns
 
     def predict_unseen(
         self, head: AnyIds, relation: AnyIds, tail: AnyIds, coverage: float = COVERAGE
     ) -> dict[str, FloatArray]:
-        """Return the columns of `predict` as if no triple were known, without the column `known`."""
+        """Return the columns of `predict` as if train had none of the triples."""
         nothing = np.full(len(head), np.nan)
         columns = dict.fromkeys(("weight_mean", "weight_median", "weight_low", "weight_high", "probability"), nothing)
         if self.estimator is None:
@@ -184,7 +184,6 @@ class WeightPredictor:
     def columns_for(self, score: FloatArray, head: AnyIds, relation: AnyIds, tail: AnyIds) -> dict[str, Any]:
         """Return weights, probability, and the confidence of triples with these scores [n] as answers."""
         columns = self.predict(head, relation, tail)
-        del columns["known"]  # in train; answers also know validation and test
         if self.scorer.side_dependent:  # curves are fitted to the mean score of both sides
             score = self.score(head, relation, tail)
         if self.calibration is not None or self.scorer.model.confidence_head is not None:
@@ -295,7 +294,7 @@ def predict_weights(run: Run, triples: Any, *, coverage: float = COVERAGE, colum
         columns["probability"] = predictor.probable(*ids)
     table = {
         **triple_columns(names, *ids),
-        "known": columns.pop("known"),
+        "in_train": np.isin(names.keys_of(*ids), names.keys),
         **({"weight": rows.weight} if graph.weighted and run.splits.merger is None else {}),
         **columns,
     }

@@ -26,6 +26,7 @@ Runs of format 2 have other names for some of these files; `focuse.storage.metad
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shlex
@@ -33,7 +34,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,7 @@ from focuse.engines.process_group import ProcessGroup
 from focuse.errors import FocuseError
 from focuse.storage.atomic import DISK_FULL_ERRORS, ProcessLock, fsync_path, lock_holder, replace_file
 from focuse.storage.metadata import CONFIG, Metadata, read_metadata, run_file, write_metadata, write_settings
-from focuse.storage.tables import (
-    MODEL,
-    ONE_PROCESS,
-    PARTITIONS,
-    Checkpoint,
-    TableStorage,
-)
+from focuse.storage.tables import MODEL, ONE_PROCESS, PARTITIONS, Checkpoint, TableStorage
 from focuse.storage.tensors import OR_RESUME, Tables, check_row, has_checksums, reading, seal_row, writing
 from focuse.system import deferred_signals
 
@@ -125,6 +120,7 @@ class RunFolder:
 
     def _create(self, metadata: Metadata, fill: Callable[[RunFolder], None]) -> Path:
         path = self.ensure_new(self.path)
+        _remove_abandoned(path)
         temporary = self.storage.path = path.with_name(f".{path.name}.{os.getpid()}")
         created = False
         try:  # this begins before the folder exists, because a pending interrupt is raised just after it is created
@@ -324,6 +320,18 @@ class RunFolder:
             if required and epoch > (rows[-1]["epoch"] if rows else 0):
                 raise ValueError(f"cut short before epoch {epoch}")
             return rows
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove the temporary folders of processes that were killed while they created a run at `path`."""
+    import psutil  # type: ignore[import-untyped]  # imported here, because most commands create no run
+
+    for folder in path.parent.glob(f".{glob.escape(path.name)}.[0-9]*"):
+        process = folder.name.rpartition(".")[2]
+        if process.isdecimal() and folder.is_dir() and not lock_holder(folder / LOCK):
+            with suppress(OverflowError):  # a number that is not the id of a process
+                if not psutil.pid_exists(int(process)):
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _parse_row(line: bytes, number: int, required: bool) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from focuse.data.attributes import align_attributes, read_attributes
 from focuse.data.graph import AlignedGraph, Graph, Weights, concatenate
 from focuse.data.out_of_core import LARGE_GRAPH, count_repeated
 from focuse.data.readers import read
-from focuse.data.splits import Splits, split, splits_from_graphs
+from focuse.data.splits import HELD_OUT_FRACTION, Splits, split, splits_from_graphs
 from focuse.data.triple_index import id_tensors
 from focuse.data.weights import Normalizer, fit_merger, fit_normalizer, in_unit_range
 from focuse.errors import FocuseError, counted
@@ -173,8 +173,8 @@ def make_splits(
     whole: Graph,
     valid: Any,
     test: Any,
-    valid_fraction: float,
-    test_fraction: float,
+    valid_fraction: float | None,
+    test_fraction: float | None,
     settings: Config,
     reporter: Reporter,
     false: Any = None,
@@ -183,6 +183,11 @@ def make_splits(
 
     `false` is a source of known negatives.
     """
+    if valid_fraction is not None and valid is not None:
+        raise FocuseError("valid_fraction has no effect with a validation graph; leave one of the two out")
+    if test_fraction is not None and (valid is not None or test is not None):
+        raise FocuseError("test_fraction has no effect with a validation or test graph; leave it out")
+    share = HELD_OUT_FRACTION if valid_fraction is None else valid_fraction
     _check_memory_for_splits(whole, settings)
     facts, known_negatives = positives_of(whole, settings)
     _report_negative_weights(facts, reporter)
@@ -192,12 +197,12 @@ def make_splits(
         reporter.note(f"{facts.source}: {counted(repeated, 'rows', 'repeat')} a (head, relation, tail); {done}")
     facts = facts.merge_repeated(settings.duplicates)
     if valid is None and test is None:
-        splits = split(facts, valid_fraction, test_fraction, settings.seed)
+        splits = split(facts, share, HELD_OUT_FRACTION if test_fraction is None else test_fraction, settings.seed)
     else:
         held_valid, held_test = (
             None if part is None else _read_held_out(part, settings, reporter) for part in (valid, test)
         )
-        splits = splits_from_graphs(facts, held_valid, held_test, settings.seed, valid_fraction)
+        splits = splits_from_graphs(facts, held_valid, held_test, settings.seed, share)
     for warning in splits.warnings():
         reporter.note(warning)
     return _merge_weight_columns(
