@@ -198,7 +198,7 @@ def rows(name: str, seed: int, options: argparse.Namespace) -> Iterator[dict[str
             if way == "full":
                 parts = base.splits
                 everything = focuse.read(join_names(parts.train, given))
-                run = focuse.train(everything, valid=parts.valid, test_fraction=0.0, **asked)
+                run = focuse.train(everything, valid=parts.valid, **asked)
             else:
                 few = None if way in ("new", "all") else 0
                 run = focuse.extend(base, given, train_known=way == "all", epochs=few, progress=False)

@@ -21,7 +21,7 @@ def main() -> None:
     print(found)
 
     found.write("found.ttl")  # as statements about triples: guesses are spoken of, not stated
-    again = focuse.read("found.ttl", weights=["score"])
+    again = focuse.read("found.ttl", weight_columns=["score"])
     print(again, "read back")
 
 

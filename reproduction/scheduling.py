@@ -66,7 +66,7 @@ def reproduce(
     if workers < 1:
         raise FocuseError(f"workers {workers}: give at least 1")
     if out.exists() and not (out.is_dir() and (not any(out.iterdir()) or (out / "cells").exists())):
-        raise FocuseError(f"{out}: is not the folder of a reproduction; choose another --out")
+        raise FocuseError(f"{out}: is not the folder of a reproduction; choose another folder")
     deadline = time.monotonic() + (math.inf if time_limit is None else time_limit)
     trainer = CellTrainer(out, choose_device(device), deadline, keep_runs, workers, load)
     log = ProgressLog(out, [] if report_only else _with_data(trainer, cells, skip_missing_data, note), note)
@@ -107,7 +107,7 @@ def _with_data(trainer: CellTrainer, cells: Sequence[Cell], skip_missing: bool, 
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise FocuseError(f"{folder}: {error.strerror or error}; choose a writable --out") from None
+            raise FocuseError(f"{folder}: {error.strerror or error}; choose a writable folder") from None
     return found
 
 

@@ -316,6 +316,6 @@ def test_failure_in_the_first_step_leaves_no_run(small, tmp_path, monkeypatch, e
         raise error
 
     monkeypatch.setattr(Trainer, "_train_batch", fail)
-    with pytest.raises(FocuseError, match="not enough memory; lower --dim"):
+    with pytest.raises(FocuseError, match="not enough memory; lower dim"):
         focuse.train(small, out=tmp_path / "run", **QUICK)
     assert not (tmp_path / "run").exists()

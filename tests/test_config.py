@@ -211,14 +211,14 @@ def test_make_label_builds_soft_labels_of_the_settings():
 
 
 NO_EFFECT = [
-    ({"beta_decay_epochs": 5}, "beta_decay_epochs requires weight_mode 'focuse' (--weight-mode focuse)"),
-    ({"beta": 0.5}, "beta requires weight_mode 'focuse' (--weight-mode focuse), not 'soft-labels'"),
+    ({"beta_decay_epochs": 5}, "beta_decay_epochs requires weight_mode 'focuse'"),
+    ({"beta": 0.5}, "beta requires weight_mode 'focuse', not 'soft-labels'"),
     ({"beta_min": 0.1, "weight_mode": "none"}, "beta_min requires weight_mode 'focuse'"),
     ({"nonlinearity": "tanh"}, "nonlinearity requires weight_mode 'focuse'"),
     ({"weight_mode": "focuse", "beta": 0.5, "beta_min": 0.1}, "beta_min has no effect with a fixed beta"),
     ({"weight_mode": "focuse", "beta": 0.5, "beta_decay_epochs": 3}, "beta_decay_epochs has no effect with a fixed"),
-    ({"loss": "nll"}, "loss 'nll' requires weight_mode 'focuse' or 'none' (--weight-mode focuse)"),
-    ({"loss": "confidence-margin"}, "requires weight_mode 'none' (--weight-mode none), not 'soft-labels'"),
+    ({"loss": "nll"}, "loss 'nll' requires weight_mode 'focuse' or 'none'"),
+    ({"loss": "confidence-margin"}, "requires weight_mode 'none', not 'soft-labels'"),
     ({"weight_mode": "focuse", "label_exponent": 2}, "label_exponent requires weight_mode 'soft-labels'"),
     ({"negative_sampling": "all", "num_negatives": 9}, "num_negatives requires negative_sampling 'shared' or"),
     ({"negative_sampling": "all", "negative_distribution": "degree"}, "negative_distribution requires negative_s"),
@@ -320,7 +320,7 @@ class TestProvenance:
         assert "beta_decay_epochs" not in notes[2]
 
     def test_rule_settings_require_rules(self, small):
-        with pytest.raises(FocuseError, match=r"rule_batch_size requires rules or inferred_triples \(--rules"):
+        with pytest.raises(FocuseError, match=r"rule_batch_size requires rules or inferred_triples"):
             focuse.train(small, model="ukge-logi", rule_batch_size=5, progress=False)
 
 

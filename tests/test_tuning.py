@@ -153,7 +153,7 @@ def test_interrupted_grid_tries_every_combination(go, monkeypatch):
 
 def test_time_limit_ends_the_current_trial(go):
     endless = {"epochs": 10**6, "patience": 10**6}
-    with pytest.raises(FocuseError, match="no trial was completed; raise --time-limit"):
+    with pytest.raises(FocuseError, match="no trial was completed; raise time_limit"):
         go("study", fix=endless, time_limit=1.0, trials=3)
     with pytest.raises(FocuseError, match="duration '30'"):
         go("other", time_limit="30")
@@ -231,7 +231,7 @@ class TestDifferentStudy:
     def test_different_study_in_the_same_folder_is_refused(self, go, options, says):
         with pytest.raises(FocuseError, match=f"this study was started with .*{says}") as caught:
             go("study", **options)
-        assert "choose another --out" in str(caught.value)
+        assert "choose another folder" in str(caught.value)
 
     def test_device_pruner_and_file_name_may_change(self, go, small, tmp_path):
         small.write(tmp_path / "renamed.tsv")
@@ -247,14 +247,14 @@ def test_study_can_be_stored_in_a_database(go, tmp_path):
     assert not (tmp_path / "study" / "study.db").exists()
     assert len(go("second", trials=1, storage=url)) == 1  # another study in the same database
     for bad in ("nonsense", "sqlite:////no/such/folder/a.db", "nosuch://x", "mysql+aiomysql://x/y"):
-        with pytest.raises(FocuseError, match="--storage"):
+        with pytest.raises(FocuseError, match="a storage like"):
             go("third", storage=bad)
 
 
 def test_damaged_database_is_reported(go, tmp_path):
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "study.db").write_bytes(b"not a database" * 100)
-    with pytest.raises(FocuseError, match=r"study: .*not a database; choose another --out"):
+    with pytest.raises(FocuseError, match=r"study: .*not a database; choose another folder"):
         go()
 
 
@@ -263,7 +263,7 @@ def test_invalid_searches_are_refused_without_files(go, small, tmp_path):
     (tmp_path / "taken" / "thesis").write_text("years")
     (tmp_path / "file").write_text("mine")
     for name, options, says in (
-        ("new", {"valid_fraction": 0.0}, "none to validate; raise --valid-fraction"),
+        ("new", {"valid_fraction": 0.0}, "none to validate; raise valid_fraction"),
         ("new", {"graph": small.select(small.head < 0)}, "no triples to train on"),
         ("new", {"sampler": "gird"}, r"unknown sampler 'gird' \(did you mean grid\?\)"),
         ("new", {"pruner": "maximum"}, "unknown pruner 'maximum'"),
@@ -276,7 +276,7 @@ def test_invalid_searches_are_refused_without_files(go, small, tmp_path):
         ),
         ("taken", {}, "taken: exists and is not a study"),
         ("file", {}, "file: exists and is not a study"),
-        ("file/below", {}, "choose another --out"),
+        ("file/below", {}, "choose another folder"),
     ):
         with pytest.raises(FocuseError, match=says):
             go(name, **options)

@@ -687,11 +687,11 @@ def _settings_to_resume(
 ) -> Config:
     """Return the settings of a run to resume, with more `epochs` if given, and update its checkpoint accordingly."""
     at = checkpoint.progress if checkpoint is not None else None
-    if epochs is not None:
-        done = at.epoch if at else 0
-        if epochs <= done or epochs < settings.epochs:
-            have = counted(max(done, settings.epochs), "epochs")
-            raise FocuseError(f"{store.path}: is set to {have}; --epochs can only raise the number")
+    done = at.epoch if at else 0
+    if epochs is not None and epochs < max(done, settings.epochs):
+        have = counted(max(done, settings.epochs), "epochs")
+        raise FocuseError(f"{store.path}: is set to {have}; epochs can only raise the number")
+    if epochs is not None and epochs > done:
         settings = replace(settings, epochs=epochs, provenance={**settings.provenance, "epochs": "given"})
         if at is not None:
             if at.finished == "stopped early":  # more epochs restart the patience of early stopping

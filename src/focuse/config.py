@@ -369,9 +369,7 @@ class Config:
         if self.nonlinearity != "auto":
             make_nonlinearity(self.nonlinearity)
         if self.negative_distribution == "type" and self.negative_sampling != "per-triple":
-            raise FocuseError(
-                "negative_distribution 'type' requires negative_sampling 'per-triple' (--negative-sampling per-triple)"
-            )
+            raise FocuseError("negative_distribution 'type' requires negative_sampling 'per-triple'")
         if "inverse relations" in model.requires and not self.reciprocal:
             raise FocuseError(f"model {self.model!r} can only predict tails; it needs reciprocal=True")
         model().widths(self.dim)
@@ -407,13 +405,10 @@ class Config:
             raise FocuseError(f"{asked} requires {_models_of('confidence')}, not {self.model!r}")
         if takes_weights(self.loss) and self.weight_mode != "none":
             raise FocuseError(
-                f"loss {self.loss!r} uses the weights itself and requires weight_mode 'none' (--weight-mode none), not "
-                f"{self.weight_mode!r}"
+                f"loss {self.loss!r} uses the weights itself and requires weight_mode 'none', not {self.weight_mode!r}"
             )
         if self.weight_mode == "soft-labels" and self.loss != "multiclass-nll":
-            raise FocuseError(
-                f"loss {self.loss!r} requires weight_mode 'focuse' or 'none' (--weight-mode focuse), not 'soft-labels'"
-            )
+            raise FocuseError(f"loss {self.loss!r} requires weight_mode 'focuse' or 'none', not 'soft-labels'")
 
     def _check_regularizer(self) -> None:
         """Check that the optimizer updates the rows that the regularizer changes."""

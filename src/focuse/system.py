@@ -125,7 +125,7 @@ def check_memory_limit() -> None:
     if limit is not None and used_memory() > limit:
         raise FocuseError(
             f"{format_size(used_memory())} of memory are in use, more than the limit of {format_size(limit)}; raise "
-            "--memory-limit, or lower --dim, --batch-size or --num-negatives"
+            "memory_limit, or lower dim, batch_size or num_negatives"
         )
 
 

@@ -111,7 +111,7 @@ def tune(
         raise FocuseError(f"trials {trials}: give a whole number of at least 1")
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if folder.is_file() or (names and not names & {STUDY_FILE, BEST_FILE}):
-        raise FocuseError(f"{folder}: exists and is not a study; choose another --out")
+        raise FocuseError(f"{folder}: exists and is not a study; choose another folder")
     config = Config.from_kwargs(**fix or {})
     choose_device(config.device)
     if "model" not in (search or {}):
@@ -119,11 +119,11 @@ def tune(
     with limited_memory(config.memory_limit):
         splits = make_splits(read(graph), valid, test, valid_fraction, test_fraction, config, reporter)
     if not len(splits.train) or not len(splits.valid):
-        raise FocuseError(f"{splits.train.source}: no triples to train on, or none to validate; raise --valid-fraction")
+        raise FocuseError(f"{splits.train.source}: no triples to train on, or none to validate; raise valid_fraction")
     space = make_space(splits.train, search, fix)
     count = min(trials or (space.size if sampler == "grid" else DEFAULT_TRIALS), space.size)
     if max(count, space.size * (sampler == "grid")) > MAX_GRID_SIZE:
-        raise FocuseError(f"a grid of {space.size:,} combinations is too large; search less, or use --sampler tpe")
+        raise FocuseError(f"a grid of {space.size:,} combinations is too large; search less, or use sampler 'tpe'")
     parts: dict[str, Any] = {"valid": splits.valid, "test": splits.test, "known_negatives": splits.known_negatives}
     train_trial = partial(train, splits.train, **parts, node_attributes=node_attributes, deadline=deadline)
     with _explain_optuna_errors(storage or str(folder)):
@@ -165,7 +165,7 @@ def _open_study(folder: Path, about: str, metric: str, pruner: str, url: str | N
     )
     known = study.user_attrs.get("about", about)
     if known != about:
-        raise FocuseError(f"{folder}: this study was started with {known}, not {about}; choose another --out")
+        raise FocuseError(f"{folder}: this study was started with {known}, not {about}; choose another folder")
     study.set_user_attr("about", about)
     return study
 
@@ -283,7 +283,7 @@ def _result(study: optuna.Study, space: Space, folder: Path, count: int) -> Resu
     rows = [_row(trial, space) for trial in _trials(study, *FINISHED)]
     if not _trials(study, TrialState.COMPLETE):
         reasons = [row["reason"] for row in rows if row["reason"]]
-        advice = f"the last error: {reasons[-1]}" if reasons else "raise --time-limit, or search smaller models"
+        advice = f"the last error: {reasons[-1]}" if reasons else "raise time_limit, or search smaller models"
         raise FocuseError(f"{folder}: no trial was completed; {advice}")
     best = {**_row(study.best_trial, space), "settings": space.train_settings(study.best_params)}
     info = {"study": str(folder), "config": str(folder / BEST_FILE), "trials": count, "best": best}
@@ -299,7 +299,7 @@ def _explain_optuna_errors(where: str) -> Iterator[None]:
             yield
     except (ImportError, OSError, SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
         reason = str(error.__cause__ or error).splitlines()[0]
-        raise FocuseError(f"{where}: {reason}; choose another --out, or a --storage like sqlite:///study.db") from None
+        raise FocuseError(f"{where}: {reason}; choose another folder, or a storage like sqlite:///study.db") from None
 
 
 # ---- the settings that a search varies, and those that it holds fixed ------------------------------------------------
@@ -390,7 +390,7 @@ def _check_values(name: str, values: Sequence[Any], fixed: Mapping[str, Any]) ->
     if not isinstance(values, list | tuple) or not values:
         raise FocuseError(f"{name} {values!r}: give a list of values to search")
     if name in NOT_SEARCHED:
-        raise FocuseError(f"{name} cannot be searched, because trials would not be comparable; use --fix {name}=…")
+        raise FocuseError(f"{name} cannot be searched, because trials would not be comparable; fix it instead")
     return list(dict.fromkeys(getattr(Config.from_kwargs(**{**fixed, name: value}), name) for value in values))
 
 

@@ -31,8 +31,8 @@ def test_predictions_and_weights_are_written_as_rdf(command, trained, graph_file
     done = command("predict", trained.folder, *asked, "--out", tmp_path / "x.ttl", check=True)
     assert done.stdout.splitlines()[-1] == f"4 predictions written to {tmp_path / 'x.ttl'}"
     found = load(trained.folder).predict("e1", "r0", top=4)
-    back = read(tmp_path / "x.ttl", weights=["probability"])
+    back = read(tmp_path / "x.ttl", weight_columns=["probability"])
     assert back.weight.tolist() == [row.probability for row in found]
     command("predict-weights", trained.folder, graph_file, "--out", tmp_path / "w.nt", check=True)
-    weighed = read(tmp_path / "w.nt", weights=["weight"])
+    weighed = read(tmp_path / "w.nt", weight_columns=["weight"])
     assert weighed.to_arrow().equals(read(graph_file).to_arrow())

@@ -48,8 +48,8 @@ def test_missing_relation_is_ranked(command, trained):
     [
         (["--head", "e_39", "--relation", "r0"], "no entity 'e_39' (did you mean e39"),
         (["--head", "e1", "--relation", "rr0"], "no relation 'rr0' (did you mean r0"),
-        (["--head", "r0", "--relation", "r1"], "that is a relation, not an entity; give it with --relation"),
-        (["--tail", "e1", "--relation", "e2"], "that is an entity, not a relation; give it with --head or --tail"),
+        (["--head", "r0", "--relation", "r1"], "that is a relation, not an entity; give it as the relation"),
+        (["--tail", "e1", "--relation", "e2"], "that is an entity, not a relation; give it as the head or tail"),
         (["--head", "e1"], "give two of head, relation and tail"),
         (["--head", "e1", "--relation", "r0", "--top", "0"], "top 0: give a whole number, at least 1"),
     ],

@@ -181,7 +181,7 @@ class TestRefused:
                 "g.tsv --out run --negative-sampling all --corrupt-side bernoulli",
                 "requires negative_sampling 'per-triple'",
             ),
-            ("g.tsv --out taken", "taken: exists and is not empty; choose another --out"),
+            ("g.tsv --out taken", "taken: exists and is not empty; choose another folder"),
             ("g.tsv", "focuse train GRAPH --out RUN"),
             ("--out run", "focuse train GRAPH --out RUN"),
             ("--resume nowhere", "nowhere: not a run"),

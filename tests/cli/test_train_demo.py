@@ -16,7 +16,7 @@ def test_graph_only_writes_the_embedded_graph(command, careers, tmp_path):
 
 def test_invalid_output_and_seed_are_refused(refused, tmp_path):
     (tmp_path / "file").write_text("mine")
-    assert "choose another --out" in refused("demo", "--out", tmp_path / "file")
+    assert "choose another folder" in refused("demo", "--out", tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
     assert "seed -1" in refused("demo", "--seed", "-1", "--out", tmp_path / "demo")
     assert not (tmp_path / "demo").exists()

@@ -181,7 +181,7 @@ class TestRefused:
             ("g.tsv --out s --sampler random", "unknown sampler 'random': choose one of tpe, grid"),
             ("g.tsv --out s --model kblrn", "model 'kblrn' needs node_attributes"),
             ("g.tsv --out s --node-attributes g.tsv", "model 'complex' does not use node attributes"),
-            ("g.tsv --out taken", "taken: exists and is not a study; choose another --out"),
+            ("g.tsv --out taken", "taken: exists and is not a study; choose another folder"),
             ("missing.tsv --out s", "missing.tsv: No such file or directory"),
             ("g.tsv", "Missing option '--out'"),
         ],

@@ -299,7 +299,7 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_weight_columns_are_the_same_from_every_source(kind: str, tmp_path: Path) -> None:
-    graph = read(SOURCES[kind](tmp_path), weights=list(NAMES))
+    graph = read(SOURCES[kind](tmp_path), weight_columns=list(NAMES))
     assert graph.columns is not None
     assert graph.columns.names == NAMES
     order = np.lexsort((graph.tail, graph.head)) if kind == "networkx" else np.arange(4)  # which groups by head
@@ -326,7 +326,7 @@ def test_columns_with_more_than_four_entries(chosen: list[Any], tmp_path: Path) 
 
 def test_weight_columns_without_a_header_are_numbered(tmp_path: Path) -> None:
     (tmp_path / "g.tsv").write_text("0.5\ta\tr\tb\t3\n\tb\tr\tc\t4\n")
-    graph = read(tmp_path / "g.tsv", weights=[5, 1])
+    graph = read(tmp_path / "g.tsv", weight_columns=[5, 1])
     assert graph.columns is not None
     assert graph.columns.names == ("w1", "w2")
     np.testing.assert_array_equal(graph.columns.values, [[3, 0.5], [4, NAN]])
@@ -335,7 +335,7 @@ def test_weight_columns_without_a_header_are_numbered(tmp_path: Path) -> None:
 
 def test_a_single_named_weight_is_a_plain_weight(tmp_path: Path) -> None:
     (tmp_path / "g.tsv").write_text("head\trelation\ttail\tp\tother\na\tr\tb\t0.5\tx\n")
-    graph = read(tmp_path / "g.tsv", weights=["p"])
+    graph = read(tmp_path / "g.tsv", weight_columns=["p"])
     assert graph.columns is None
     assert graph.weight.tolist() == [0.5]
 
@@ -348,17 +348,17 @@ def test_a_single_named_weight_is_a_plain_weight(tmp_path: Path) -> None:
         ("a\tr\tb\tx\t1\n", {}, "line 3: the weight 'x' is not a number"),
         ("a\tr\tb\tinf\t1\n", {}, "line 3: the weight 'inf' is not finite"),
         ("\tr\tb\t1\t1\n", {}, "line 3: the head is empty"),
-        ("a\tr\tb\t1\t1\n", {"weights": ["age", "conf"]}, "no column 'conf'"),
-        ("a\tr\tb\t1\t1\n", {"weights": ["age", "age"]}, "name one column twice"),
-        ("a\tr\tb\t1\t1\n", {"weights": []}, "give a list of columns"),
-        ("a\tr\tb\t1\t1\n", {"weights": ["age"], "columns": [1, 2]}, "2 given, expected 3"),
-        ("a\tr\tb\t\t1\n", {"weights": ["confidence"]}, "line 3: the weight is empty"),
+        ("a\tr\tb\t1\t1\n", {"weight_columns": ["age", "conf"]}, "no column 'conf'"),
+        ("a\tr\tb\t1\t1\n", {"weight_columns": ["age", "age"]}, "name one column twice"),
+        ("a\tr\tb\t1\t1\n", {"weight_columns": []}, "give a list of columns"),
+        ("a\tr\tb\t1\t1\n", {"weight_columns": ["age"], "columns": [1, 2]}, "2 given, expected 3"),
+        ("a\tr\tb\t\t1\n", {"weight_columns": ["confidence"]}, "line 3: the weight is empty"),
     ],
 )
 def test_faulty_weight_columns_name_the_line(line: str, options: Any, says: str, tmp_path: Path) -> None:
     (tmp_path / "g.tsv").write_text("head\trelation\ttail\tconfidence\tage\nb\ts\tc\t1\t2\n" + line)
     with pytest.raises(FocuseError, match=says):
-        read(tmp_path / "g.tsv", **{"weights": list(NAMES), **options})
+        read(tmp_path / "g.tsv", **{"weight_columns": list(NAMES), **options})
 
 
 @pytest.mark.parametrize(("row", "says"), [((None, NAN), "row 2: all its"), ((1, float("inf")), "row 2: the weight")])
@@ -370,15 +370,15 @@ def test_faulty_rows_and_frames_name_the_row(row: tuple[Any, ...], says: str) ->
 def test_ambiguous_name_columns_are_refused(tmp_path: Path) -> None:
     (tmp_path / "g.csv").write_text("x,y,z,u,v,w\na,r,b,c,1,2\n")
     with pytest.raises(FocuseError, match="are head, relation and tail"):
-        read(tmp_path / "g.csv", weights=["v", "w"])
-    graph = read(tmp_path / "g.csv", weights=["v", "w"], columns=["x", "y", "u"])
+        read(tmp_path / "g.csv", weight_columns=["v", "w"])
+    graph = read(tmp_path / "g.csv", weight_columns=["v", "w"], columns=["x", "y", "u"])
     assert graph.entities[graph.tail[0]] == "c"
 
 
 # ---- through a graph ----------------------------------------------------------------------------------------------
 @pytest.fixture
 def both() -> Graph:
-    return read(frame(), weights=list(NAMES))
+    return read(frame(), weight_columns=list(NAMES))
 
 
 def values(graph: Graph) -> Any:
@@ -441,18 +441,18 @@ def test_aggregation_ignores_missing_values(rows: list[tuple[int, int | None]]) 
 @pytest.mark.parametrize("suffix", ["tsv", "csv", "tsv.gz", "parquet"])
 def test_weight_columns_are_unchanged_after_writing_and_reading(both: Graph, suffix: str, tmp_path: Path) -> None:
     both.write(tmp_path / f"g.{suffix}")
-    again = read(tmp_path / f"g.{suffix}", weights=list(NAMES))
+    again = read(tmp_path / f"g.{suffix}", weight_columns=list(NAMES))
     np.testing.assert_array_equal(values(again), VALUES)
     assert again.to_arrow().equals(both.to_arrow())
 
 
 def test_weight_columns_are_unchanged_through_frames(both: Graph) -> None:
     for form in (both.to_pandas(), both.to_arrow()):
-        np.testing.assert_array_equal(values(read(form, weights=list(NAMES))), VALUES)
+        np.testing.assert_array_equal(values(read(form, weight_columns=list(NAMES))), VALUES)
 
 
 def test_relation_weights_replace_weight_columns(both: Graph) -> None:
-    weighed = read(frame(), weights=list(NAMES), relation_weights={"r": 1, "s": 2})
+    weighed = read(frame(), weight_columns=list(NAMES), relation_weights={"r": 1, "s": 2})
     assert weighed.columns is None
     assert weighed.weight.tolist() == [1, 2, 1, 1]
 

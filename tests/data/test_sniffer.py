@@ -140,15 +140,15 @@ def test_three_columns_of_which_one_is_a_weight_are_refused() -> None:
 
 @pytest.mark.parametrize("width", [1, 2, 5, 9])
 def test_other_widths_are_refused(width: int) -> None:
-    with pytest.raises(FocuseError, match=rf"f: {width} columns.*--columns"):
+    with pytest.raises(FocuseError, match=rf"f: {width} columns.*with columns"):
         choose_columns(["x"] * width, False, None, "f")
-    with pytest.raises(FocuseError, match=r"f, line 1: 5 columns.*--columns"):
+    with pytest.raises(FocuseError, match=r"f, line 1: 5 columns.*with columns"):
         detect_layout("\t".join(["a"] * 5) + "\n", "f")
 
 
 def test_a_wide_table_is_taken_when_its_four_headings_are_known() -> None:
     assert choose_columns(["id", "tail", "weight", "x", "head", "rel"], True, None, "f") == (4, 5, 1, 2)
-    with pytest.raises(FocuseError, match="--columns"):  # its weight would be silently lost
+    with pytest.raises(FocuseError, match="with columns"):  # its weight would be silently lost
         choose_columns(["head", "relation", "tail", "grade", "date"], True, None, "f")
 
 
@@ -247,7 +247,7 @@ def test_each_fault_has_its_message(line: bytes, message: str) -> None:
 
 def test_text_as_the_first_weight_suggests_a_header() -> None:
     assert fault(b"who\tdoes\twhat\thow\n").endswith(
-        "or say that line 1 is a header (--header) or which columns to use (--columns)"
+        "or say that line 1 is a header (header) or which columns to use (columns)"
     )
     assert "--header" not in fault(b"a\tr\tb\t1\nwho\tdoes\twhat\thow\n")
 

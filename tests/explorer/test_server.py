@@ -39,7 +39,7 @@ def test_server_answers_and_stops_on_a_signal(run_folders, number) -> None:
 def test_port_in_use_is_an_error_before_anything_is_loaded(tmp_path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(FocuseError, match=f"cannot listen on 127.0.0.1 port {port}: .*; choose another --port"):
+        with pytest.raises(FocuseError, match=f"cannot listen on 127.0.0.1 port {port}: .*; choose another port"):
             serve(tmp_path, port=port)
 
 
@@ -63,7 +63,7 @@ def test_printed_address_can_be_opened() -> None:
 
 
 def test_timeout_must_be_positive(run_folders) -> None:
-    with pytest.raises(FocuseError, match="--timeout 0: give a positive number of seconds"):
+    with pytest.raises(FocuseError, match="timeout 0: give a positive number of seconds"):
         serve(run_folders[0], timeout=0)
 
 

@@ -139,7 +139,7 @@ def test_discovered_links_have_the_weights_of_predict_weight(run: focuse.Run) ->
         ({"min_probability": 2.0}, ["min_probability 2.0"]),
         ({"strategy": "exhaustiv"}, ["unknown strategy", "did you mean exhaustive"]),
         ({"strategy": "sampled", "sample_size": 0}, ["sample_size 0"]),
-        ({"max_scores": 100}, ["links to score", "--strategy", "--max-scores"]),
+        ({"max_scores": 100}, ["links to score", "strategy 'popular'", "max_scores"]),
         ({"base_rate": 0.0}, ["base rate"]),
     ],
 )
@@ -226,7 +226,7 @@ def test_tiny_graph_can_have_no_links_left() -> None:
     assert list(nothing) == []
     assert str(nothing).startswith("no missing links found")
     other = run.discover(heads="b")
-    assert "--any-type" in str(other)
+    assert "any_type" in str(other)
 
 
 def test_known_negatives_are_not_discovered(small: focuse.Graph) -> None:

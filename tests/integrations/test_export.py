@@ -269,7 +269,7 @@ def test_predicted_links_are_read_back(small: focuse.Graph, suffix: str, tmp_pat
     found = run.predict(head="e1", relation="r0", top=5)
     path = write_links(found, tmp_path / f"links{suffix}")
     numbers = ["score", "weight_low", "weight_high", "probability"]
-    back = focuse.read(path, weights=numbers).to_arrow().to_pylist()
+    back = focuse.read(path, weight_columns=numbers).to_arrow().to_pylist()
     assert [row["tail"] for row in back] == [row.tail for row in found]
     for row, expected in zip(back, found, strict=True):
         assert {name: row[name] for name in numbers} == {name: getattr(expected, name) for name in numbers}

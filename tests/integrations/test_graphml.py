@@ -46,7 +46,7 @@ def test_several_weights_are_read_back(tmp_path: Path) -> None:
     graph = read([("a", "r", "b", 0.9, None), ("a", "r", "c", 0.2, 30)])
     graph.write(tmp_path / "x.graphml")
     assert read(tmp_path / "x.graphml").to_arrow().equals(graph.to_arrow())
-    assert read(tmp_path / "x.graphml", weights=["w1"]).weight.tolist() == [0.9, 0.2]
+    assert read(tmp_path / "x.graphml", weight_columns=["w1"]).weight.tolist() == [0.9, 0.2]
 
 
 def test_many_edges_are_read_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_faulty_files_are_reported_in_one_line(page, make, message: str) -> None
 
 def test_unknown_weights_and_missing_edges_are_refused(page, tmp_path: Path) -> None:
     with pytest.raises(FocuseError, match=r"edges have no data 'weigt' \(did you mean weight\?\)"):
-        read(page(), weights=["weigt"])
+        read(page(), weight_columns=["weigt"])
     (tmp_path / "e.graphml").write_text("<graphml/>", encoding="utf-8")
     with pytest.raises(FocuseError, match="no edges"):
         read(tmp_path / "e.graphml")

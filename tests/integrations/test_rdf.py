@@ -87,8 +87,11 @@ def test_several_properties_are_several_columns(turtle) -> None:
     text = ":a :p :b {| :sure 0.9 ; :year 1999 |} . :b :p :c {| :sure 0.1 |} ."
     assert turtle(text) == [("a", "p", "b", 0.9, 1999.0), ("b", "p", "c", 0.1, None)]
     assert turtle.graph.columns.names == ("sure", "year")
-    assert turtle(text, weights=["year", "http://e/sure"]) == [("a", "p", "b", 1999.0, 0.9), ("b", "p", "c", None, 0.1)]
-    assert turtle(text, weights=["sure"]) == [("a", "p", "b", 0.9), ("b", "p", "c", 0.1)]
+    assert turtle(text, weight_columns=["year", "http://e/sure"]) == [
+        ("a", "p", "b", 1999.0, 0.9),
+        ("b", "p", "c", None, 0.1),
+    ]
+    assert turtle(text, weight_columns=["sure"]) == [("a", "p", "b", 0.9), ("b", "p", "c", 0.1)]
 
 
 def test_annotations_of_one_triple_by_several_nodes(turtle) -> None:
@@ -141,7 +144,7 @@ def test_nodes_without_a_label_have_the_same_names_every_time(turtle) -> None:
 
 def test_text_is_a_number_only_if_the_user_names_the_property(turtle) -> None:
     assert turtle(':a :p :b {| :w "0.5" |} .') == [("a", "p", "b", 1.0)]
-    assert turtle(':a :p :b {| :w "0.5" |} .', weights=["w"]) == [("a", "p", "b", 0.5)]
+    assert turtle(':a :p :b {| :w "0.5" |} .', weight_columns=["w"]) == [("a", "p", "b", 0.5)]
 
 
 @pytest.mark.parametrize(
@@ -164,11 +167,11 @@ def test_unknown_and_ambiguous_properties(turtle) -> None:
     with pytest.raises(
         FocuseError, match=r"no property 'sre' \(did you mean sure\?\); numbers on triples are http://e"
     ):
-        turtle(text, weights=["sre"])
+        turtle(text, weight_columns=["sre"])
     with pytest.raises(FocuseError, match="several properties are called 'sure'"):
-        turtle(text, weights=["sure"])
+        turtle(text, weight_columns=["sure"])
     with pytest.raises(FocuseError, match="name one property twice"):
-        turtle(text, weights=["http://e/sure", "http://e/sure"])
+        turtle(text, weight_columns=["http://e/sure", "http://e/sure"])
     with pytest.raises(FocuseError, match="it has no columns"):
         turtle(text, columns=[1, 2, 3])
 

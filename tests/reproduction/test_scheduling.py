@@ -144,7 +144,7 @@ def test_invalid_calls_are_refused(tmp_path) -> None:
     with pytest.raises(FocuseError, match="workers 0: give at least 1"):
         run(cells("ppi5k"), tmp_path, workers=0)
     (tmp_path / "thesis").touch()
-    with pytest.raises(FocuseError, match="choose another --out"):
+    with pytest.raises(FocuseError, match="choose another folder"):
         run(cells("ppi5k"), tmp_path)
 
 

@@ -244,8 +244,13 @@ class TestResume:
         assert again.last.progress.best_value >= first.last.progress.best_value
 
     def test_fewer_epochs_are_refused(self, whole):
-        with pytest.raises(FocuseError, match="is set to 8 epochs; --epochs can only raise"):
-            focuse.resume(whole(), epochs=8)
+        with pytest.raises(FocuseError, match="is set to 8 epochs; epochs can only raise"):
+            focuse.resume(whole(), epochs=7)
+
+    def test_a_run_that_has_all_epochs_is_already_finished(self, whole, listen):
+        recorder, folder = listen(), whole()
+        assert len(focuse.resume(folder, epochs=8).history) == 8
+        assert recorder.notes == [f"{folder}: already finished after 8 epochs"]
 
 
 class TestAtomicity:
@@ -260,7 +265,9 @@ class TestAtomicity:
 
         monkeypatch.setattr(TensorFile, "create", failing)
         folder = tmp_path / "run"
-        with pytest.raises(FocuseError, match=r"checkpoint.safetensors: .*No space left on device.*--resume") as error:
+        with pytest.raises(
+            FocuseError, match=r"checkpoint.safetensors: .*No space left on device.*resume the run"
+        ) as error:
             train(small, folder, checkpoint_every="1")
         assert "\n" not in str(error.value)
         assert names(folder) == EXPECTED - {"model.safetensors"}
@@ -309,7 +316,7 @@ class TestAtomicity:
             out.mkdir()
         mine = out / "thesis.txt" if kind == "folder" else out
         mine.write_text("years of work")
-        with pytest.raises(FocuseError, match="exists and is not empty; choose another --out"):
+        with pytest.raises(FocuseError, match="exists and is not empty; choose another folder"):
             train(small, out)
         assert mine.read_text() == "years of work"
         assert list(tmp_path.rglob("*")) == ([out, mine] if kind == "folder" else [out])
@@ -468,7 +475,7 @@ class TestDamagedCheckpoint:
 
     def test_without_a_checkpoint_training_begins_again(self, killed, whole, listen):
         self.alter(killed / "checkpoint.safetensors")
-        with pytest.raises(FocuseError, match=r"remove it and train again from the start"):
+        with pytest.raises(FocuseError, match=r"remove it and resume, which trains from the start"):
             focuse.resume(killed, progress=False)
         (killed / "checkpoint.safetensors").unlink()
         focuse.resume(killed, progress=False)
@@ -534,7 +541,7 @@ class TestLocking:
             publish(self, path)
 
         monkeypatch.setattr(RunFolder, "_move_into_place", late)
-        with pytest.raises(FocuseError, match=r"run: exists and is not empty; choose another --out"):
+        with pytest.raises(FocuseError, match=r"run: exists and is not empty; choose another folder"):
             train(small, tmp_path / "run")
         assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -687,7 +694,7 @@ def test_resumed_training_reports_its_starting_epoch(small, tmp_path, listen):
 
 def test_a_folder_in_use_is_refused_for_a_new_run(tmp_path):
     lock = ProcessLock.acquire(tmp_path / LOCK)
-    with pytest.raises(FocuseError, match=rf"is in use by process {os.getpid()} on .*; choose another --out"):
+    with pytest.raises(FocuseError, match=rf"is in use by process {os.getpid()} on .*; choose another folder"):
         RunFolder.ensure_new(tmp_path)
     lock.release()
     (tmp_path / "run.toml").touch()

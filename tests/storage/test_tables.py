@@ -51,7 +51,7 @@ def test_several_processes_need_the_sharded_engine_and_a_folder(monkeypatch: pyt
     assert join_group("auto", "cpu").is_single
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(FocuseError, match="use --engine sharded"):
+    with pytest.raises(FocuseError, match="use engine 'sharded'"):
         join_group("auto", "cpu")
     with pytest.raises(FocuseError, match="needs a run folder that all processes can access"):
         join_group("sharded", "cpu", None)

@@ -201,7 +201,7 @@ class TestChangedTriples:
         left = {tuple(row.values())[:3] for row in made.graph.to_arrow().to_pylist()}
         assert not left & set(gone)
         assert made.extended[0]["removed"] == 3
-        assert "the embeddings still reflect them (use --train-known to train them)" in notes
+        assert "the embeddings still reflect them (use train_known to train them)" in notes
         assert "1 of 4 triples to remove are not in the run" in notes
         retrained, _ = told(base, None, remove=gone, train_known=True, epochs=1)
         assert len(retrained.graph) == len(base.graph) - 3

@@ -139,7 +139,7 @@ def test_a_training_that_exceeds_the_memory_limit_is_refused(
 ) -> None:
     monkeypatch.setattr(system, "used_memory", lambda: 0)
     given = {"dim": 8, "epochs": 1, "label_exponent": 1, "out": tmp_path / "run", "progress": False} | settings
-    with pytest.raises(FocuseError, match=f"of --memory-limit 9MB; .*{reason}"):
+    with pytest.raises(FocuseError, match=f"of memory_limit 9MB; .*{reason}"):
         focuse.train(graph(), memory_limit="9MB", **given)
     assert not (tmp_path / "run").exists()
 
@@ -182,5 +182,5 @@ print(run.settings.engine, peak)
 
 def test_a_graph_that_cannot_be_split_within_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "used_memory", lambda: 0)
-    with pytest.raises(FocuseError, match=r"splitting 400 edges takes about .* free of --memory-limit 8kB; raise it"):
+    with pytest.raises(FocuseError, match=r"splitting 400 edges takes about .* free of memory_limit 8kB; raise it"):
         focuse.train(graph(), dim=8, epochs=1, memory_limit="8kB", progress=False)

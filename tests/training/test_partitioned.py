@@ -207,7 +207,7 @@ def test_a_damaged_partition_is_one_line_of_error(tmp_path: Path) -> None:
         ({"negative_distribution": "degree"}, "uniformly"),
         ({"negative_sampling": "all"}, "every entity"),
         ({"model": "ukge-rect", "label_exponent": None, "optimizer": "sparse-adam"}, "confidences"),
-        ({"out": None}, "--out"),
+        ({"out": None}, "a run folder for the partitions"),
     ],
 )
 def test_unsupported_settings_are_errors(tmp_path: Path, given: dict[str, Any], reason: str) -> None:
@@ -257,9 +257,7 @@ def test_a_damaged_model_file_is_written_again_from_its_partitions(tmp_path: Pat
     path = tmp_path / "run" / "model.safetensors"
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    with pytest.raises(
-        FocuseError, match=r"model.safetensors: damaged .* remove it and use --resume, which writes it again"
-    ):
+    with pytest.raises(FocuseError, match=r"model.safetensors: damaged .* remove it and resume, which writes it again"):
         focuse.load(tmp_path / "run")
     path.unlink()
     focuse.resume(tmp_path / "run", progress=False)
@@ -297,7 +295,7 @@ def test_training_without_disk_space_for_its_first_partitions_can_be_resumed(
 
     whole = trained(tmp_path / "whole")
     monkeypatch.setattr(TensorFile, "seal", full)
-    with pytest.raises(FocuseError, match=r"part-0.0.safetensors: cannot be written: No space.*--resume"):
+    with pytest.raises(FocuseError, match=r"part-0.0.safetensors: cannot be written: No space.*resume the run"):
         trained(tmp_path / "run")
     monkeypatch.undo()
     assert losses(focuse.resume(tmp_path / "run", progress=False)) == losses(whole)

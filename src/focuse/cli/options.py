@@ -90,8 +90,8 @@ class Layout:
         from focuse.data.readers import read
 
         more |= {"delimiter": self.delimiter, "header": self.header}
-        columns, weights = (text.split(",") if text else None for text in (self.columns, self.weight_columns))
-        return read(source, columns=columns, weights=weights, relation_weights=relation_weights, **more)
+        columns, weight_columns = (text.split(",") if text else None for text in (self.columns, self.weight_columns))
+        return read(source, columns=columns, weight_columns=weight_columns, relation_weights=relation_weights, **more)
 
     def read_given(self, source: str | Path | None) -> Graph | None:
         """Read a graph if a source is given."""

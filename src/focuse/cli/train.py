@@ -241,7 +241,7 @@ def demo(
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FocuseError(f"{out}: {error.strerror or error}; choose another --out") from None
+        raise FocuseError(f"{out}: {error.strerror or error}; choose another folder") from None
     if graph_only:
         careers().write(out / "careers.tsv")
         emit({"graph": str(out / "careers.tsv")}, f"graph: {out / 'careers.tsv'}", as_json)

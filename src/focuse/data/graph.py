@@ -75,7 +75,7 @@ class Vocabulary:
         """Return the id of one name; an unknown name raises an error that suggests similar ones.
 
         `kind` is the kind of name in the error, such as "entity", and `otherwise` the advice for a name of the other
-        kind, such as "give it with --relation".
+        kind, such as "give it as the relation".
         """
         index = self.find(name)
         if index < 0:

@@ -65,7 +65,7 @@ class ReadOptions:
     """The keyword arguments of `read`; every reader uses those that apply to its format."""
 
     columns: ColumnNames | None = None
-    weights: ColumnNames | None = None
+    weight_columns: ColumnNames | None = None
     delimiter: str | None = None
     header: bool | None = None
     missing_weight: float | str | None = None
@@ -78,7 +78,7 @@ def read(
     source: Any,
     *,
     columns: ColumnNames | None = None,
-    weights: ColumnNames | None = None,
+    weight_columns: ColumnNames | None = None,
     delimiter: str | None = None,
     header: bool | None = None,
     relation_weights: Mapping[str, float] | str | Path | None = None,
@@ -96,7 +96,7 @@ def read(
         Arrow table, a NetworkX graph, rows of tuples, or a function that returns one of these.
     columns : sequence of str or int
         The three or four columns to use, by heading or counted from 1. Without a weight column every weight is 1.
-    weights : sequence of str or int
+    weight_columns : sequence of str or int
         Several weight columns, in which numbers may be missing. `columns` with more than four entries does the same.
         In RDF: properties that annotate triples (default: all that are numbers).
     delimiter, header
@@ -116,7 +116,7 @@ def read(
     Graph(rows: 2 edges, 3 entities, 1 relation)
     """
     source = source() if callable(source) else source
-    options = ReadOptions(columns, weights, delimiter, header, missing_weight, literals, short_names, base_iri)
+    options = ReadOptions(columns, weight_columns, delimiter, header, missing_weight, literals, short_names, base_iri)
     graph = _read_source(source, options)
     if not len(graph) and graph is not source:
         raise FocuseError(f"{graph.source}: no edges; expected rows of head, relation, tail and weight")
@@ -132,15 +132,15 @@ def _read_source(source: Any, options: ReadOptions) -> Graph:
     if isinstance(source, str | os.PathLike):
         return _read_path(Path(source), options)
     if hasattr(source, "edges") and hasattr(source, "is_directed"):
-        return from_networkx(source, options.weights)
+        return from_networkx(source, options.weight_columns)
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__dataframe__"):
-        return graph_from_table(frame_to_arrow(source), options.columns, "frame", options.weights)
+        return graph_from_table(frame_to_arrow(source), options.columns, "frame", options.weight_columns)
     if isinstance(source, Iterable):
         table = rows_to_arrow(cast(Iterable[Sequence[Any]], source))
         columns = options.columns
-        if columns is None and options.weights is None and table.num_columns > 4:
+        if columns is None and options.weight_columns is None and table.num_columns > 4:
             columns = range(1, table.num_columns + 1)
-        return graph_from_table(table, columns, "rows", options.weights)
+        return graph_from_table(table, columns, "rows", options.weight_columns)
     raise FocuseError(f"cannot read a graph from {type(source).__name__}: give a file, a frame or rows")
 
 
@@ -248,7 +248,7 @@ def _read_parquet(path: Path, options: ReadOptions) -> Graph:
     with open_parquet(path) as file:
         headings = [name for name in file.schema_arrow.names if not name.startswith(INDEX_PREFIX)]
         _refuse_empty(str(path), len(headings), file.metadata.num_rows)
-        chosen = choose_columns(headings, True, options.columns, str(path), options.weights)
+        chosen = choose_columns(headings, True, options.columns, str(path), options.weight_columns)
         names = [headings[index] for index in chosen]
         batches = (batch.select(names) for batch in file.iter_batches(BATCH_ROWS, columns=names))
         return _graph_from_batches(headings, batches, chosen, str(path), is_large(path, compressed=True))
@@ -257,7 +257,7 @@ def _read_parquet(path: Path, options: ReadOptions) -> Graph:
 def _read_text(path: Path, options: ReadOptions) -> Graph:
     where = str(path)
     sample = first_lines(path)
-    layout = detect_layout(sample, where, options.delimiter, options.header, options.columns, options.weights)
+    layout = detect_layout(sample, where, options.delimiter, options.header, options.columns, options.weight_columns)
     large = is_large(path, inspect_file(path).compression is not None) and not layout.weight_names
     blocks = _text_blocks(path, layout, stream=large)
     return _encode(blocks, where, len(layout.columns) - 3, layout.weight_names, large)
@@ -389,11 +389,11 @@ def read_parquet_table(path: Path) -> pa.Table:
 
 
 def graph_from_table(
-    table: pa.Table, columns: ColumnNames | None, where: str, weights: ColumnNames | None = None
+    table: pa.Table, columns: ColumnNames | None, where: str, weight_columns: ColumnNames | None = None
 ) -> Graph:
     """Encode a table as a graph; its columns are chosen by heading as in a file with a header."""
     table = without_index_columns(table, where)
-    chosen = choose_columns(table.column_names, True, columns, where, weights)
+    chosen = choose_columns(table.column_names, True, columns, where, weight_columns)
     return _graph_from_batches(table.column_names, table.select(chosen).to_batches(), chosen, where)
 
 
@@ -522,8 +522,8 @@ def rows_to_arrow(rows: Iterable[Sequence[Any]], where: str = "rows", roles: Seq
     return pa.table(columns, [*names, *(f"column {number}" for number in range(len(names) + 1, width + 1))])
 
 
-def from_networkx(graph: Any, weights: ColumnNames | None = None) -> Graph:
-    """Encode a NetworkX graph: `relation` and `weight` (or several `weights`) are read from the data of its edges.
+def from_networkx(graph: Any, weight_columns: ColumnNames | None = None) -> Graph:
+    """Encode a NetworkX graph: `relation` and `weight` (or `weight_columns`) are read from the data of its edges.
 
     An edge of a multigraph without `relation` takes its key, if that is text. An edge without a weight is an error
     unless no edge has one.
@@ -533,9 +533,9 @@ def from_networkx(graph: Any, weights: ColumnNames | None = None) -> Graph:
     if not edges:
         raise FocuseError(f"{where}: no edges")
     keys = [key for *_, key in graph.edges(keys=True)] if graph.is_multigraph() else [None] * len(edges)
-    names = ["weight"] if weights is None else list(map(str, weights))
+    names = ["weight"] if weight_columns is None else list(map(str, weight_columns))
     present = [name for name in names if any(name in data for *_, data in edges)]
-    if weights is not None and len(present) < len(names):
+    if weight_columns is not None and len(present) < len(names):
         raise FocuseError(f"{where}: no edge has {next(name for name in names if name not in present)!r} in its data")
     rows = []
     for (head, tail, data), key in zip(edges, keys, strict=True):

@@ -72,12 +72,12 @@ def detect_layout(
     delimiter: str | None = None,
     header: bool | None = None,
     columns: Sequence[str | int] | None = None,
-    weights: Sequence[str | int] | None = None,
+    weight_columns: Sequence[str | int] | None = None,
 ) -> TableLayout:
     """Detect the layout of a text that begins with `sample` (complete lines)."""
     first, delimiter, end = first_row(sample, where, delimiter)
-    is_header = _is_header(first, [*(columns or ()), *(weights or ())]) if header is None else header
-    chosen = choose_columns(first, is_header, columns, f"{where}, line 1", weights)
+    is_header = _is_header(first, [*(columns or ()), *(weight_columns or ())]) if header is None else header
+    chosen = choose_columns(first, is_header, columns, f"{where}, line 1", weight_columns)
     weight_names = weight_column_names(first, is_header, chosen)
     return TableLayout(delimiter, end if is_header else 0, len(first), chosen, weight_names)
 
@@ -181,36 +181,37 @@ def choose_columns(
     header: bool,
     columns: Sequence[str | int] | None,
     where: str,
-    weights: Sequence[str | int] | None = None,
+    weight_columns: Sequence[str | int] | None = None,
 ) -> tuple[int, ...]:
     """Choose the columns of head, relation, tail and weights: as given, else by heading, the others in order.
 
-    `first` are the fields of the first line, and with `header` they are headings. `columns` and `weights` are what the
-    user asks for, by heading or counted from 1. The result has the indices of head, relation, tail and any weights.
+    `first` are the fields of the first line, and with `header` they are headings. `columns` and `weight_columns` are
+    what the user asks for, by heading or counted from 1. The result has the indices of head, relation, tail and any
+    weights.
     """
-    if weights is not None and (isinstance(weights, str) or not weights):
-        raise FocuseError(f"weights {weights!r}: give a list of columns, by heading or counted from 1")
+    if weight_columns is not None and (isinstance(weight_columns, str) or not weight_columns):
+        raise FocuseError(f"weight_columns {weight_columns!r}: give a list of columns, by heading or counted from 1")
     if columns is not None:
-        if len(columns) < 3 or (weights is not None and len(columns) > 3):
+        if len(columns) < 3 or (weight_columns is not None and len(columns) > 3):
             expected = "3 or 4 (head, relation, tail, weight) or more weights"
-            expected = expected if weights is None else "3 (head, relation, tail) in addition to weights"
+            expected = expected if weight_columns is None else "3 (head, relation, tail) next to weight_columns"
             raise FocuseError(f"columns: {len(columns)} given, expected {expected}")
-        return find_columns(first, header, [*columns, *(weights or ())], where)
+        return find_columns(first, header, [*columns, *(weight_columns or ())], where)
     shown = f"{len(first)} columns" + (f" ({', '.join(first)})" if header else "")
-    if weights is not None:
-        weight_columns = find_columns(first, header, weights, where)
-        chosen = columns_by_role(first, header, ROLES[:3], taken=weight_columns)
+    if weight_columns is not None:
+        found = find_columns(first, header, weight_columns, where)
+        chosen = columns_by_role(first, header, ROLES[:3], taken=found)
         if not chosen:
-            advice = "name them with columns (--columns 1,2,3 or their headings)"
+            advice = "name them with columns (1,2,3 or their headings)"
             raise FocuseError(f"{where}: which of {shown} are head, relation and tail? {advice}")
-        return (*(chosen[role] for role in ROLES[:3]), *weight_columns)
+        return (*(chosen[role] for role in ROLES[:3]), *found)
     chosen = columns_by_role(first, header, ROLES[: len(first)])
     # A weight without a known heading is accepted only in the last column: elsewhere it may be some other number.
     has_heading = header and "weight" in columns_by_heading(first)
     if len(chosen) < 3 or (chosen.get("weight", 3) != 3 and not has_heading):
         raise FocuseError(
             f"{where}: {shown}, expected 3 or 4 (head, relation, tail, weight); name the ones to use with columns "
-            "(--columns 1,2,3,4 or their headings), several weights with weights (--weight-columns)"
+            "(1,2,3,4 or their headings), several weights with weight_columns"
         )
     return tuple(chosen[role] for role in ROLES if role in chosen)
 
@@ -240,7 +241,7 @@ PLAIN_NUMBER = re.compile(r"[ \t]*[-+.eE0-9]+[ \t]*")
 THOUSANDS = re.compile(r"[ \t]*[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]*)?[ \t]*")
 DECIMAL_COMMA = re.compile(r"[ \t]*[-+]?[0-9.]+,[0-9]+[ \t]*")
 MISSING_NUMBERS = ("", "nan", "NaN", "NAN")  # fields that mean that a number is missing
-HEADER_ADVICE = ", or say that line 1 is a header (--header) or which columns to use (--columns)"
+HEADER_ADVICE = ", or say that line 1 is a header (header) or which columns to use (columns)"
 MAX_SHOWN = 60  # characters of a faulty weight that a message shows
 
 

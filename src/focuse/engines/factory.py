@@ -84,5 +84,5 @@ def explain_memory_errors() -> Iterator[None]:
         if is_peer_lost(error):
             raise FocuseError(PEER_LOST) from None
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in messages):
-            raise FocuseError("not enough memory; lower --dim, --batch-size or --num-negatives") from None
+            raise FocuseError("not enough memory; lower dim, batch_size or num_negatives") from None
         raise

@@ -164,7 +164,7 @@ class FusedGpuEngine(CudaGraphEngine):
     ) -> str:
         """Return why this engine does not support the training, or '' if it does."""
         if device.type != "cuda":
-            return "it needs an NVIDIA GPU (--device cuda)"
+            return "it needs an NVIDIA GPU (device 'cuda')"
         if find_spec("triton") is None:
             return "it needs the package triton"
         if model.fused is None or model.fused.query is None or inverse_relations:

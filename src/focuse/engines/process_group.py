@@ -279,11 +279,11 @@ def join_group(engine: str, device: str, out: object = True) -> ProcessGroup:
         group = current_group()
         if group.size > 1:
             raise FocuseError(
-                f"torchrun has started several processes, but engine {engine!r} supports one; use --engine sharded"
+                f"torchrun has started several processes, but engine {engine!r} supports one; use engine 'sharded'"
             )
         return group
     if out is None:
-        raise FocuseError(f"engine {engine!r} needs a run folder that all processes can access (--out RUN)")
+        raise FocuseError(f"engine {engine!r} needs a run folder that all processes can access (out)")
     return init_group(device)
 
 

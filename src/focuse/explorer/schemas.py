@@ -268,7 +268,7 @@ class PredictedWeight(NamedTriple):
     weight_low: float | None
     weight_high: float | None
     probability: float | None
-    known: bool
+    in_train: bool
 
 
 class PredictedWeights(BaseModel):

@@ -34,7 +34,7 @@ def serve(
     question, including the time that it waits for others. `on_start` gets the address before the first request.
     """
     if not (math.isfinite(timeout) and timeout > 0):
-        raise FocuseError(f"--timeout {timeout:g}: give a positive number of seconds")
+        raise FocuseError(f"timeout {timeout:g}: give a positive number of seconds")
     try:
         import uvicorn  # noqa: F401
 
@@ -91,7 +91,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener = socket.create_server(target[:2], family=family)
     except OSError as error:
-        advice = "choose another --port (0 takes a free one) or --host"
+        advice = "choose another port (0 takes a free one) or host"
         raise FocuseError(f"cannot listen on {host} port {port}: {error.strerror or error}; {advice}") from None
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it; answers are sent at once
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**18)  # bytes kept for a client that reads no answers

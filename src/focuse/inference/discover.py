@@ -84,11 +84,13 @@ def discover(
     if cost > max_scores:
         raise FocuseError(
             f"discover: {space.num_pairs:,} links to score, {cost / max_scores:,.1f} times the limit; name relations, "
-            f"heads or tails, choose --strategy popular or sampled, or raise the limit (--max-scores {cost:.0e})"
+            f"heads or tails, choose strategy 'popular' or 'sampled', or raise max_scores to {cost:.0e}"
         )
     predictor = discovery_predictor(run, any_type, base_rate)
     if min_probability > 0 and predictor.probability is None:
-        raise FocuseError("min_probability: the run has no probabilities; train it with validation (--valid-fraction)")
+        raise FocuseError(
+            "min_probability: the run has no probabilities; train it with validation triples (valid or valid_fraction)"
+        )
     spare = None if max_per_head is None else SPARE_PER_HEAD * max_per_head
     size = rerank or max(top, min(max(RERANK, 2 * top), MAX_RERANK // max(len(space.relations), 1)))
     with track_progress("Scoring links", space.num_pairs, progress) as tracked:
@@ -153,7 +155,7 @@ def _notes(ordered_by: str, given_base_rate: bool, nothing_scored: bool) -> list
     if ordered_by == "probability" and not given_base_rate:
         notes.append(
             "probability: the fraction of such links that are true if the graph lacks as many triples as were held out "
-            "of it (--base-rate sets another fraction)"
+            "of it (base_rate sets another fraction)"
         )
     elif ordered_by != "probability":
         notes.append(
@@ -161,7 +163,7 @@ def _notes(ordered_by: str, given_base_rate: bool, nothing_scored: bool) -> list
             "different relations cannot be compared)"
         )
     if nothing_scored:
-        notes.append("train has none of these entities on that side of these relations (--any-type includes them)")
+        notes.append("train has none of these entities on that side of these relations (any_type includes them)")
     return notes
 
 

@@ -42,7 +42,7 @@ PARTS = ("head", "relation", "tail")
 PartialTriple = tuple[str | None, str | None, str | None]
 MISSING = -1  # the id of the part that is asked for
 BLOCK_SCORES = 1 << 22  # 16 MB; four times as many on a GPU
-RELATION_ADVICE, ENTITY_ADVICE = "give it with --relation", "give it with --head or --tail"
+RELATION_ADVICE, ENTITY_ADVICE = "give it as the relation", "give it as the head or tail"
 PREDICTED = ("weight_mean", "weight_median", "weight_low", "weight_high", "probability", "confidence")
 NOTHING = "nothing to predict"
 PRINTED = ("rank", *PARTS, "score", "probability", "weight_mean", "weight_low", "weight_high", "known", "weight")
@@ -119,7 +119,7 @@ class BatchPredictor:
         complete = (asked != MISSING).all(0)
         if self.new_only and complete.any():
             row = int(np.flatnonzero(complete)[0]) + 1
-            raise FocuseError(f"query {row}: nothing is missing that could be new; leave one part out, or --new-only")
+            raise FocuseError(f"query {row}: nothing is missing that could be new; leave one part out, or new_only")
         known = self._related_triples(asked)
         index = build_triple_index(known, self.scorer.device) if self.new_only else None
         blocks: list[tuple[Any, ...]] = [(np.empty(0, np.int64),) * 5 + (np.empty(0, np.float32),)]

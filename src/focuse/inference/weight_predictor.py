@@ -77,7 +77,7 @@ TRIPLES_AT_ONCE = 1 << 18  # triples scored at once
 MIN_ISOTONIC_ROWS = 500  # positives from which isotonic curves are chosen instead of a line (Platt)
 BYTES_PER_EDGE = 500  # of memory that fitting trees to graph features takes
 MIN_NEGATIVES = 10  # of the user; fewer say nothing about probabilities
-NO_VALIDATION = "the run has no validation triples to calibrate on; train with some (--valid-fraction)"
+NO_VALIDATION = "the run has no validation triples to calibrate on; train with some (valid or valid_fraction)"
 
 
 @dataclass(frozen=True)
@@ -215,9 +215,11 @@ class WeightPredictor:
         """Return notes on what is missing from the columns of `predict`."""
         notes = [] if self.estimator is None else list(self.estimator.notes)
         if self.estimator is None or not len(self.estimator.conformal):
-            notes.append("no intervals: validation has no rows left to measure them on (--valid-fraction)")
+            notes.append("no intervals: validation has no rows left to measure them on (raise valid_fraction)")
         if self.calibration is None and not self.single_column:
-            notes.append("no probabilities: the run has no validation triples to calibrate on (--valid-fraction)")
+            notes.append(
+                "no probabilities: the run has no validation triples to calibrate on (valid or valid_fraction)"
+            )
         return tuple(notes)
 
     # ---- fitting ---------------------------------------------------------------------------------------------------

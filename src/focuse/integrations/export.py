@@ -119,7 +119,7 @@ def check_export(path: Path, format: str | None, what: str) -> str:
     if format is None and suffix not in SUFFIXES:
         raise FocuseError(
             f"{path}: cannot export to {path.suffix or 'a file without suffix'}{nearest(suffix, SUFFIXES)}; use "
-            f"{', '.join(SUFFIXES)}, or name the format (--format {'|'.join(FORMATS)})"
+            f"{', '.join(SUFFIXES)}, or give a format: {', '.join(FORMATS)}"
         )
     format = SUFFIXES[suffix] if format is None else choose("format", format, FORMATS)
     if compressed and format not in TEXT_FORMATS:

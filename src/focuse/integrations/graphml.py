@@ -111,8 +111,8 @@ class _EdgeCollector:
         by_name = {key.name.lower(): each for each, key in reversed(self.keys.items())}
         words = ["relation", "label", "type", *sorted(HEADINGS["relation"])]
         relation = next((by_name[word] for word in words if word in by_name), None)
-        if self.options.weights is not None:
-            weights = list(map(self._key_of, map(str, self.options.weights)))
+        if self.options.weight_columns is not None:
+            weights = list(map(self._key_of, map(str, self.options.weight_columns)))
         else:
             words = ["weight", *sorted(HEADINGS["weight"])]
             usual = [by_name[word] for word in words if word in by_name][:1]

@@ -212,7 +212,7 @@ def _without_missing(
         shown = " ".join(statements.texts(statements.triples[rows[np.argmax(bare)], 1:]))
         raise FocuseError(
             f"{where}: {number:,} of {len(bare):,} facts have no weight, such as ({shown}); give them one "
-            "(missing_weight=1.0, --missing-weight 1) or leave them out (missing_weight='drop', --missing-weight drop)"
+            "(missing_weight 1) or leave them out (missing_weight 'drop')"
         )
     if missing == "drop":
         notes.append(f"{where}: {counted(number, 'facts')} without a weight left out")
@@ -240,11 +240,11 @@ def _weight_properties(
     """Return the properties [C] that are weights: those asked for, else all that give triples numbers."""
     found, first = np.unique(statements.numbers[on_triple, 1], return_index=True)
     found = found[np.argsort(first)]
-    if options.weights is None:
+    if options.weight_columns is None:
         return found
     known = statements.texts(found)
     chosen = []
-    for wanted in map(str, options.weights):
+    for wanted in map(str, options.weight_columns):
         fits = [i for i, iri in enumerate(known) if wanted in (iri, local_name(iri), from_iri(iri, options.base_iri))]
         if len(fits) != 1:
             similar = "" if fits else nearest(wanted, list(map(local_name, known)))
@@ -253,7 +253,9 @@ def _weight_properties(
             raise FocuseError(f"{where}: {what} {wanted!r}{similar}; {available}")
         chosen.append(found[fits[0]])
     if len(set(chosen)) < len(chosen):
-        raise FocuseError(f"weights: {', '.join(map(str, options.weights))} name one property twice; give each its own")
+        raise FocuseError(
+            f"weight_columns: {', '.join(map(str, options.weight_columns))} name one property twice; give each its own"
+        )
     return np.array(chosen, np.int32)
 
 
@@ -358,8 +360,8 @@ def read_rdf(path: Path, options: ReadOptions) -> Graph:
 
 def check_annotation_options(path: Path, options: ReadOptions) -> None:
     """Raise for columns, which a file of annotations does not have, and for a missing weight that is no number."""
-    if options.columns is not None or isinstance(options.weights, str):
-        raise FocuseError(f"{path}: it has no columns; name its weights in a list with weights (--weight-columns)")
+    if options.columns is not None or isinstance(options.weight_columns, str):
+        raise FocuseError(f"{path}: it has no columns; name its weights in a list with weight_columns")
     missing = options.missing_weight
     try:
         valid = missing is None or missing == "drop" or math.isfinite(float(missing))
@@ -378,7 +380,7 @@ def _parse(path: Path, extension: str, options: ReadOptions) -> RdfStatements:
     reifies = NamedNode(f"{RDF}reifies")
     # Text is a number only if the user names the properties that are weights.
     number_types: dict[Any, float | None] = {NamedNode(XSD + name): math.nan for name in NUMBER_TYPES}
-    number_types |= {} if options.weights is None else {NamedNode(f"{XSD}string"): None}
+    number_types |= {} if options.weight_columns is None else {NamedNode(f"{XSD}string"): None}
     ids: defaultdict[Any, int] = defaultdict(count().__next__)
     triples, numbers, values = array("i"), array("i"), array("d")
     num_literals = num_quoted = 0

@@ -87,8 +87,8 @@ class RunFolder:
             target = path.resolve() if path.is_symlink() else path
             if target.exists() and (not target.is_dir() or any(target.iterdir())):
                 if holder := lock_holder(target / LOCK):
-                    raise FocuseError(f"{target}: is in use by {holder}; choose another --out, or wait for it")
-                raise FocuseError(f"{target}: exists and is not empty; choose another --out, or continue with --resume")
+                    raise FocuseError(f"{target}: is in use by {holder}; choose another folder, or wait for it")
+                raise FocuseError(f"{target}: exists and is not empty; choose another folder, or resume it")
             if not target.name:
                 raise FocuseError(f"{target}: choose a folder with a name of its own")
             return target

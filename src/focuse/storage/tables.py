@@ -146,9 +146,9 @@ class TableStorage:
             path = self.path / PREVIOUS_CHECKPOINT  # older versions kept it, and could be killed between two renames
         if not path.exists():
             return None
-        advice = "put a copy of it back, or remove it and train again from the start with --resume"
+        advice = "put a copy of it back, or remove it and resume, which trains from the start"
         if (self.path / MODEL).exists():
-            advice = "the run still predicts; to train on, put a copy back, or start from its embeddings (--init-from)"
+            advice = "the run still predicts; to train on, put a copy back, or start from its embeddings (init_from)"
         elif (self.path / "extended.json").exists():
             advice = "put a copy of it back, or extend again"
         tensors, metadata = self._read(path, device, advice)
@@ -182,7 +182,7 @@ class TableStorage:
         if (self.path / CHECKPOINT).exists():
             advice = "remove it, the checkpoint has the same tables"
         elif (self.path / PARTITIONS / MANIFEST).exists():
-            advice = "remove it and use --resume, which writes it again from its partitions"
+            advice = "remove it and resume, which writes it again from its partitions"
         return with_inverse_rows(self.path, self._read(self.path / MODEL, device, advice)[0])
 
     def _read(self, path: Path, device: str, advice: str) -> tuple[Tables, dict[str, str]]:
@@ -280,7 +280,7 @@ class ShardedTables(TableStorage):
             failure = error.strerror or str(error)
         if self.group.any_rank(bool(failure)):
             reason = failure or "another process failed and reports why"
-            raise FocuseError(f"{path}: cannot be written: {reason}; free some space, then go on with --resume")
+            raise FocuseError(f"{path}: cannot be written: {reason}; free some space, then resume the run")
 
 
 def _is_sharded(key: str) -> bool:
@@ -474,7 +474,7 @@ class PartitionFiles:
                     rows[positions] = maps[part][done[part] : done[part] + len(positions)]
                     done[part] += len(positions)
                 if not np.isfinite(rows).all():
-                    raise FocuseError("training diverged in its last step; lower the learning rate (--lr)")
+                    raise FocuseError("training diverged in its last step; lower the learning rate (lr)")
                 file.write("entity", rows, chunk.start)
             for name, values in others.items():
                 file.write(name, values)

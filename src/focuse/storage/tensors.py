@@ -140,10 +140,8 @@ def has_checksums(folder: Path) -> bool:
 
 # ---- one-line errors ----------------------------------------------------------------------------------------------
 
-TRY_AGAIN, OR_RESUME = "try again", " or go on with --resume"  # the second is removed if there is no run to resume
-RESTORE_PARTITIONS = (
-    "put a copy of it back, or remove the folder 'partitions' and train again from the start with --resume"
-)
+TRY_AGAIN, OR_RESUME = "try again", " or resume the run"  # the second is removed if there is no run to resume
+RESTORE_PARTITIONS = "put a copy of it back, or remove the folder 'partitions' and resume, which trains from the start"
 PERMISSION_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 

@@ -138,11 +138,11 @@ def _report_limits(update: GraphUpdate, note: Note) -> None:
     if between > 0:
         note(
             f"{counted(between, 'edges', 'are')} between known names: stored as known facts, but not trained on, "
-            "because the embeddings of known names stay as they are (use --train-known to train them)"
+            "because the embeddings of known names stay as they are (use train_known to train them)"
         )
     if counts["removed"]:
         gone = counted(counts["removed"], "facts", "are")
-        note(f"{gone} removed from the graph, but the embeddings still reflect them (use --train-known to train them)")
+        note(f"{gone} removed from the graph, but the embeddings still reflect them (use train_known to train them)")
 
 
 def _extend_optimizer_state(state: Mapping[str, Tensor], tables: Tables, inverse_relations: bool) -> Tables:
@@ -229,7 +229,7 @@ def _read_new_edges(settings: Config, change: RequestedChange, splits: Splits, n
     if splits.merger is None and given.columns is not None:
         names = ", ".join(given.columns.names)
         raise FocuseError(
-            f"{given.source}: several weights per edge ({names}); the run has one: choose one (--columns)"
+            f"{given.source}: several weights per edge ({names}); the run has one: choose one with columns"
         )
     facts, known_negatives = positives_of(given, settings, held=True)
     if known_negatives is not None:
@@ -366,5 +366,5 @@ def _extend_attributes(splits: Splits, given: Any, known: int, note: Note) -> No
         present[place, kind] = True
     without = more - int(present[known:].any(axis=1).sum())
     if without:
-        note(f"{without:,} of {more:,} new entities have no numbers (--node-attributes); they count as missing")
+        note(f"{without:,} of {more:,} new entities have no node_attributes; they count as missing")
     return replace(numbers, values=values, present=present)

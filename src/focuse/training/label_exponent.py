@@ -38,7 +38,7 @@ MIN_VALIDATION_TRIPLES = 200  # with fewer, the MRR of a tenth of them is too no
 # A short training has the epochs divided by TRIAL_EPOCHS_DIVISOR, but at least MIN_TRIAL_EPOCHS epochs.
 TRIAL_EPOCHS_DIVISOR, MIN_TRIAL_EPOCHS = 4, 10
 FILE = "label_exponent.json"
-NOT_SAVED = "the label exponent was being selected, so there is nothing to save yet (--label-exponent skips that)"
+NOT_SAVED = "the label exponent was being selected, so there is nothing to save yet (a given label_exponent skips that)"
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def choose_label_exponent(
     if len(stopping) < MIN_VALIDATION_TRIPLES:
         reporter.note(
             f"{len(stopping):,} validation triples are too few to choose a label exponent "
-            f"({MIN_VALIDATION_TRIPLES} are needed); {DEFAULT_EXPONENT:g} is used, choose another by --label-exponent"
+            f"({MIN_VALIDATION_TRIPLES} are needed); {DEFAULT_EXPONENT:g} is used; label_exponent sets another"
         )
         return settings.derive(label_exponent=DEFAULT_EXPONENT), []
     trials = []

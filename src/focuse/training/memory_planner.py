@@ -31,7 +31,7 @@ def plan_partitions(config: Config, splits: Splits, reporter: Reporter, has_run_
     if config.engine == "auto":
         if reason and config.memory_limit is not None:
             raise FocuseError(
-                f"{sizes} of --memory-limit {config.memory_limit}; partitions on disk do not help: {reason}"
+                f"{sizes} of memory_limit {config.memory_limit}; partitions on disk do not help: {reason}"
             )
         if reason:
             reporter.note(f"{sizes}; partitions on disk cannot be used: {reason}")
@@ -46,7 +46,7 @@ def plan_partitions(config: Config, splits: Splits, reporter: Reporter, has_run_
         reporter.note("with two partitions in memory, negatives come only from those of the edge; three are better")
     if resolved.weight_mode == "soft-labels" and resolved.label_exponent is None:
         reporter.note(
-            f"label exponent {DEFAULT_EXPONENT:g} is used: trainings to select it take too long (--label-exponent)"
+            f"label exponent {DEFAULT_EXPONENT:g} is used: selecting it takes too long; label_exponent sets another"
         )
         resolved = resolved.derive(label_exponent=DEFAULT_EXPONENT)
     return resolved
@@ -83,8 +83,8 @@ def partitions_for(rows: int, available: float) -> tuple[int, int]:
     if partitions > MOST_PARTITIONS:
         raise FocuseError(
             f"{format_size(max(available, 0))} are left for {format_size(rows)} of embeddings and optimizer state, too "
-            f"little, because the process uses {format_size(used_memory())} already; raise --memory-limit, or lower "
-            "--dim or --batch-size"
+            f"little, because the process uses {format_size(used_memory())} already; raise memory_limit, or lower "
+            "dim or batch_size"
         )
     return partitions, max(2, min(partitions - 1, int(available * partitions / rows) - 1))
 
@@ -94,7 +94,7 @@ def unsupported_reason(settings: Config, splits: Splits, has_run_folder: bool) -
     model = model_class(settings.model)
     reasons = {
         "it supports only a CPU": settings.device != "cpu",
-        "it needs a run folder for the partitions (out, --out)": not has_run_folder,
+        "it needs a run folder for the partitions (out)": not has_run_folder,
         "it needs the optimizer 'sparse-adagrad' or 'sparse-adam'": settings.optimizer not in MOMENTS_PER_PARAMETER,
         "negative_sampling 'all' needs every entity in memory": settings.negative_sampling == "all",
         "it cannot filter negatives (filter_negatives)": settings.filter_negatives,

@@ -43,7 +43,7 @@ def split_known_negatives(graph: Graph, negative: bool = False, zero: bool = Fal
     if graph.lower_is_better:
         raise FocuseError(
             f"{graph.source}: lower is better, so that weights of 0 and below are the strongest; name false triples in "
-            "a file of their own (--known-negatives)"
+            "a file of their own (known_negatives)"
         )
     values = graph.weight[:, None] if graph.columns is None else graph.columns.values
     below, nothing = (values < 0) & negative, (values == 0) & zero
@@ -92,8 +92,7 @@ def check_node_attributes(settings: Config, given: bool) -> None:
     wanted = "attributes" in model_class(settings.model).requires
     if wanted and not given:
         raise FocuseError(
-            f"model {settings.model!r} needs node_attributes: give a file with the columns entity, attribute, value "
-            "(--node-attributes)"
+            f"model {settings.model!r} needs node_attributes: give a file with the columns entity, attribute, value"
         )
     if given and not wanted:
         names = ", ".join(name for name, model in MODELS.items() if "attributes" in model.requires)
@@ -108,7 +107,7 @@ def check_rule_settings(settings: Config, given: bool) -> None:
     names = [name for name in ("rule_loss_weight", "rule_batch_size") if settings.provenance.get(name) == "given"]
     names = [name for name in names if getattr(settings, name) not in (0, DEFAULTS[name])]
     if names and not given:
-        raise FocuseError(f"{names[0]} requires rules or inferred_triples (--rules or --inferred-triples)")
+        raise FocuseError(f"{names[0]} requires rules or inferred_triples")
 
 
 def report_settings(settings: Config, reporter: Reporter) -> None:
@@ -216,7 +215,7 @@ def _check_memory_for_splits(whole: Graph, settings: Config) -> None:
     if settings.memory_limit is not None and len(whole) < LARGE_GRAPH and needed > free:
         raise FocuseError(
             f"{whole.source}: splitting {len(whole):,} edges takes about {format_size(needed)}, and "
-            f"{format_size(free)} are free of --memory-limit {settings.memory_limit}; raise it"
+            f"{format_size(free)} are free of memory_limit {settings.memory_limit}; raise it"
         )
 
 
@@ -225,7 +224,7 @@ def _report_negative_weights(facts: Graph, reporter: Reporter) -> None:
     if below and not facts.lower_is_better:
         reporter.note(
             f"{facts.source}: {counted(below, 'weights', 'are')} below 0, counting as the weakest positives; if they "
-            "mark known negatives, use --negative-weights known-negative"
+            "mark known negatives, use negative_weights 'known-negative'"
         )
 
 
@@ -250,7 +249,7 @@ def fit_training_normalizer(settings: Config, splits: Splits) -> Normalizer:
         raise FocuseError(
             f"{train.source}: the model {settings.model!r} learns weights in [0, 1] as they are, found "
             f"{train.weight.min():g} to {train.weight.max():g}; use weight_scaling 'relation', 'global' or 'quantile' "
-            "(--weight-scaling relation)"
+            "(weight_scaling 'relation')"
         )
     return fit_normalizer(name or "relation", train)
 

@@ -279,7 +279,7 @@ def copy_embeddings(tables: Tables, folder: str, splits: Splits, note: Callable[
         if seen:
             note(
                 f"init_from {folder}: leakage: it was trained on {seen:,} of the {len(part):,} {name} triples, so "
-                "metrics will be too high; use the same split (--seed, or --valid and --test)"
+                "metrics will be too high; use the same split (the same seed, or valid and test)"
             )
     return made
 

@@ -97,7 +97,7 @@ class Trainer:
             start = pool.schedule.start + pool.schedule.wait + 1
             self.reporter.note(
                 f"semi-supervised training starts in epoch {start}, but training ends after epoch "
-                f"{self.config.epochs}; lower start (--semi-supervised pool:start=…,wait=…) or raise --epochs"
+                f"{self.config.epochs}; lower start (semi_supervised 'pool:start=…,wait=…') or raise epochs"
             )
         self.reporter.start(self.config, self.progress.epoch)
 
@@ -189,7 +189,7 @@ class Trainer:
     def _diverged(self, why: str) -> DivergedError:
         return DivergedError(
             f"training diverged in epoch {self.progress.epoch + 1}: {why}; "
-            "lower the learning rate (--lr) or the dimension"
+            "lower the learning rate (lr) or the dimension"
         )
 
     # ---- checkpoints ----------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class Trainer:
         checkpoint = self.checkpoint()
         finite = all(bool(torch.isfinite(table).all()) for table in checkpoint.final().values())
         if self.group.any_rank(not finite):
-            raise DivergedError("training diverged in its last step; lower the learning rate (--lr)")
+            raise DivergedError("training diverged in its last step; lower the learning rate (lr)")
         if self.folder is not None:
             self.folder.finish(checkpoint)
         return checkpoint

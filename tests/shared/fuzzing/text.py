@@ -32,8 +32,8 @@ WAYS: list[dict[str, Any]] = [
     {"columns": [1, 2, 3, 4]},
     {"columns": [3, 1, 2]},
     {"columns": ["head", "relation", "tail", "weight"]},
-    {"weights": [4, 5]},
-    {"columns": [1, 2, 3], "weights": ["w", "v"]},
+    {"weight_columns": [4, 5]},
+    {"columns": [1, 2, 3], "weight_columns": ["w", "v"]},
     {"delimiter": " "},
     {"delimiter": ";", "header": True},
 ]
