@@ -224,7 +224,7 @@ NO_EFFECT = [
     ({"negative_sampling": "all", "negative_distribution": "degree"}, "negative_distribution requires negative_s"),
     ({"negative_distribution": "type"}, "'type' requires negative_sampling 'per-triple'"),
     ({"corrupt_side": "bernoulli"}, "corrupt_side requires negative_sampling 'per-triple'"),
-    ({"partitions": "8:2"}, "partitions requires engine 'partitioned' (--engine partitioned), not 'auto'"),
+    ({"partitions": "8:2"}, "partitions requires engine 'partitioned', not 'auto'"),
     ({"engine": "torch", "memory_limit": "6GB"}, "memory_limit requires engine 'auto' or 'partitioned'"),
     ({"attribute_loss_weight": 0.5}, "attribute_loss_weight requires model 'transea', not 'complex'"),
     ({"rule_loss_weight": 0.5}, "rule_loss_weight requires a confidence model (ukge-rect, ukge-logi, "),

@@ -522,8 +522,7 @@ def train(
         Validation and test triples, like `graph`. Without both, random fractions of the graph are held out, by default
         0.1 for each; without `valid` alone, only validation is.
     inferred_triples, rules
-        Triples that rules infer, with their confidences, or rules to ground over the training split; for confidence
-        models such as ukge-rect and ukge-logi.
+        Triples that rules infer, with their confidences, or rules to ground over train; for confidence models.
     known_negatives
         Triples known to be false.
     node_attributes
@@ -547,8 +546,8 @@ def train(
     """
     chosen, group = _check_arguments(dict(settings), out)
     preparation.check_rule_settings(chosen, inferred_triples is not None or rules is not None)
-    all_callbacks = _callbacks(callbacks, track)
     preparation.check_node_attributes(chosen, node_attributes is not None)
+    all_callbacks = _callbacks(callbacks, track)
     if out is not None and RunFolder.was_created_by(Path(out), group):  # torchrun has restarted its processes
         return resume(str(out), progress=progress, callbacks=all_callbacks, deadline=deadline)
     reporter = make_reporter(progress if current_group().is_main else False)

@@ -72,11 +72,6 @@ class Setting:
         return "names" if "tuple" in self.annotation else self.annotation.partition(" | ")[0]
 
     @property
-    def flag(self) -> str:
-        """The option of the command line."""
-        return f"--{self.name.replace('_', '-')}"
-
-    @property
     def default_text(self) -> str:
         """The default for help and reference."""
         return self.auto or (str(self.default).lower() if isinstance(self.default, bool) else str(self.default))
@@ -349,12 +344,12 @@ class Config:
         """Return why a setting has no effect with the other settings, '' if it has one."""
         declared = SETTINGS[name]
         for other, allowed in declared.requires.items():
-            value, flag = getattr(self, other), SETTINGS[other].flag
+            value = getattr(self, other)
             if value not in allowed and allowed == (None,):
                 return f"{name} has no effect with a fixed {other}; remove one of them"
             if value not in allowed:
                 words = " or ".join(map(repr, allowed))
-                return f"{name} requires {other} {words} ({flag} {allowed[0]}), not {value!r}"
+                return f"{name} requires {other} {words}, not {value!r}"
         if declared.models and not MODEL_KINDS[declared.models](_model_class(self.model)):
             return f"{name} requires {_models_of(declared.models)}, not {self.model!r}"
         return ""

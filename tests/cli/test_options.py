@@ -47,7 +47,7 @@ def test_train_has_one_option_per_setting_with_its_help_and_default():
     options = {option.name: option for option in COMMANDS["train"].params}
     for name, declared in SETTINGS.items():
         option = options[name]
-        assert declared.flag in option.opts
+        assert f"--{name.replace('_', '-')}" in option.opts
         assert option.help.startswith(declared.help)
         assert option.help.endswith(f"Default: {declared.default_text}.")
         assert all(choice in option.help for choice in declared.choices)
