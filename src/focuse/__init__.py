@@ -71,5 +71,6 @@ def __getattr__(name: str) -> Any:
         return import_module("focuse.data.datasets")
     for module, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(module), name)
+            found = globals()[name] = getattr(import_module(module), name)
+            return found
     raise AttributeError(f"module 'focuse' has no attribute {name!r}")

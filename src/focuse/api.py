@@ -26,8 +26,8 @@ from focuse.inference.calibration import BASE_RATE, COVERAGE, Calibration
 from focuse.inference.discover import MAX_SCORES, discover
 from focuse.inference.explain import Explanation, explain
 from focuse.inference.fitted import FittedCache, fingerprint
-from focuse.inference.link_search import SAMPLE_SIZE, Names
-from focuse.inference.predict import predict, predict_batch
+from focuse.inference.link_search import SAMPLE_SIZE
+from focuse.inference.predict import Names, predict, predict_batch
 from focuse.inference.similarity import analogies, find_clusters, find_duplicates, similar
 from focuse.integrations.export import export, to_pyg
 from focuse.integrations.trackers import make_trackers

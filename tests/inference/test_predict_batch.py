@@ -14,7 +14,7 @@ import torch
 
 import focuse
 from focuse.errors import FocuseError
-from focuse.inference.link_search import top_scores
+from focuse.inference.predict import top_scores
 
 Query = tuple[str | None, str | None, str | None]
 

@@ -94,7 +94,7 @@ def predict(
     Give two of --head, --relation and --tail; the third is ranked. If all three are given, the triple gets its rank
     among the tails. --queries completes all triples of a file.
     """
-    from focuse.inference.link_search import listed_names
+    from focuse.inference.predict import listed_names
 
     check_out(out, links=True, inputs=(queries, candidates_file))
     if queries is not None and (head, relation, tail) != (None, None, None):
@@ -135,7 +135,7 @@ def discover(
     All links are scored; the best of each relation are then ordered by probability. Ctrl-C stops the search and shows
     the best links so far.
     """
-    from focuse.inference.link_search import listed_names
+    from focuse.inference.predict import listed_names
 
     check_out(out, links=True, inputs=(heads_from, relations_from, tails_from))
     found = opened(run, device).discover(

@@ -598,3 +598,9 @@ def ranges_to_indices(
     row = np.repeat(np.arange(len(count)), count)
     begin = np.cumsum(count) - count
     return row, np.arange(len(row)) - np.repeat(begin - start, count)
+
+
+def triple_columns(names: Graph, head: Any, relation: Any, tail: Any) -> dict[str, pa.Array]:
+    """Return the names of triples with these ids [n] as columns."""
+    entities = names.entities
+    return {"head": entities.take(head), "relation": names.relations.take(relation), "tail": entities.take(tail)}

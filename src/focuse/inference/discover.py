@@ -12,21 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from focuse.data.graph import Graph, concatenate
+from focuse.data.graph import Graph, concatenate, triple_columns
 from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.errors import FocuseError
 from focuse.inference.calibration import Probability, evidence, fit_probability
-from focuse.inference.link_search import (
-    SAMPLE_SIZE,
-    CandidateSpace,
-    FoundLinks,
-    Ids,
-    Names,
-    check_count,
-    find_names,
-    search_all,
-    triple_columns,
-)
+from focuse.inference.link_search import SAMPLE_SIZE, CandidateSpace, FoundLinks, search_all
+from focuse.inference.predict import Ids, Names, check_count, find_names
 from focuse.inference.weight_predictor import WeightPredictor
 from focuse.random_streams import RandomStream
 from focuse.results import ResultTable

@@ -12,14 +12,13 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from focuse.data.graph import Graph
+from focuse.data.graph import Graph, triple_columns
 from focuse.data.weights import in_unit_range
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError, printable
 from focuse.inference.discover import discovery_predictor
 from focuse.inference.influence import Influence, TrainedObjective
-from focuse.inference.link_search import check_count, triple_columns
-from focuse.inference.predict import ENTITY_ADVICE, RELATION_ADVICE, predict
+from focuse.inference.predict import ENTITY_ADVICE, RELATION_ADVICE, check_count, predict
 from focuse.results import ResultTable
 from focuse.rules.grammar import Atom, Rule, read_rules
 from focuse.rules.grounding import FactIndex, Proof, prove

@@ -7,36 +7,28 @@ is ever in memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import torch
 from torch import Tensor
 
-from focuse.data.graph import Graph, Side, Vocabulary
+from focuse.data.graph import Graph, Side
 from focuse.data.triple_index import TripleIndex
 from focuse.engines.scorer import TableScorer, distance_scores
-from focuse.errors import FocuseError
-from focuse.evaluation.ranking import DIVERGED
+from focuse.inference.predict import EXCLUDED, Ids, check_count, check_finite
 from focuse.option_strings import choose
 from focuse.system import chunks
 from focuse.training.callbacks import Progress
 
-Ids = npt.NDArray[np.int64]
-Names = str | Sequence[str] | None
 STRATEGIES = ("exhaustive", "popular", "sampled")
 SAMPLE_SIZE = 1000
 CPU_BLOCK_SCORES = 1 << 21  # 8 MB, which fit in the cache
 GPU_BLOCK_SCORES = 1 << 25  # 128 MB
 BLOCK_TAILS = 1 << 14  # the queries of this many tails are kept if a model scores both sides
 QUERIES_AT_ONCE = 4096  # more queries of an expensive model (ConvE) would not fit in the cache
-EXCLUDED = float("-inf")  # the score of known triples
 LOWEST_SCORE = torch.finfo(torch.float32).min
 
 
@@ -117,54 +109,6 @@ class CandidateSpace:
         keys = self.entities_by_relation[side]
         start, stop = np.searchsorted(keys, [relation * entities, (relation + 1) * entities])
         return keys[start:stop] - relation * entities
-
-
-# ---- names ----------------------------------------------------------------------------------------------------------
-
-
-def check_count(name: str, value: Any) -> int:
-    """Return an option that must be a positive integer, else raise FocuseError."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise FocuseError(f"{name} {value!r}: give a whole number, at least 1")
-    return value
-
-
-def find_names(given: Names, names: Vocabulary, kind: str) -> Ids | None:
-    """Return the sorted distinct ids of names, None if none are given; an unknown name is an error."""
-    if given is None:
-        return None
-    listed = [given] if isinstance(given, str) else list(given)
-    for name in listed:
-        if not isinstance(name, str):
-            raise FocuseError(f"{name!r} is not the name of {kind}s; give text")
-    try:
-        ids = names.ids(listed).astype(np.int64)
-    except UnicodeEncodeError:  # bytes from a shell that are not text
-        ids = np.full(len(listed), -1)
-    if (ids < 0).any():
-        ids = np.array([names.id(name, kind) for name in listed], np.int64)
-    return np.unique(ids)
-
-
-def triple_columns(names: Graph, head: Any, relation: Any, tail: Any) -> dict[str, pa.Array]:
-    """Return the names of triples with these ids [n] as columns."""
-    entities = names.entities
-    return {"head": entities.take(head), "relation": names.relations.take(relation), "tail": entities.take(tail)}
-
-
-def listed_names(names: Sequence[str] | None, path: Path | None) -> list[str] | None:
-    """Return the given names and those of a file with one name per line; None if neither is given."""
-    if path is None:
-        return list(names) if names else None
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise FocuseError(f"{path}: {reason}; give a readable text file") from None
-    found = [line.rstrip("\r") for line in text.split("\n") if line.strip()]
-    if not found:
-        raise FocuseError(f"{path}: no names; give one on each line")
-    return [*(names or ()), *found]
 
 
 # ---- the best links -------------------------------------------------------------------------------------------------
@@ -263,28 +207,6 @@ class RelationScorer:
             return exact
         relation, side = self.scorer.directed(torch.full((len(query),), self.relation, device=query.device), side)
         return self.scorer.model.score_pool(query, self.scorer.rows("relation", relation), rows, side)
-
-
-def check_finite(highest: Tensor) -> None:
-    """Raise FocuseError if one of the highest scores [n] is not a number; −∞ marks a row without candidates."""
-    if torch.isnan(highest).any() or torch.isposinf(highest).any():
-        raise FocuseError(DIVERGED)
-
-
-def top_scores(scores: Tensor, top: int) -> tuple[Tensor, Tensor]:
-    """Return the `top` largest scores of each row and their columns, [B, E] -> [B, n] each; ties by column."""
-    top = min(top, scores.shape[1])
-    value, place = torch.topk(scores, top, dim=1)
-    place, by_place = torch.sort(place, dim=1)
-    value, order = torch.sort(value.gather(1, by_place), dim=1, descending=True, stable=True)
-    place = place.gather(1, order)
-    # If the last score ties with scores that are not among the top, topk chooses any of them.
-    lowest = value[:, -1:]
-    tied = torch.nonzero((scores == lowest).sum(1) > (value == lowest).sum(1))[:, 0]
-    if len(tied):
-        whole, where = torch.sort(scores[tied], dim=1, descending=True, stable=True)
-        value[tied], place[tied] = whole[:, :top], where[:, :top]
-    return value, place
 
 
 @torch.no_grad()

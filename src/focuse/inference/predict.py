@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
 from focuse.data import readers
-from focuse.data.graph import Graph, Side, concatenate, find_sorted, lookup_sorted
+from focuse.data.graph import Graph, Side, Vocabulary, concatenate, find_sorted, lookup_sorted, triple_columns
 from focuse.data.sniffer import choose_columns, detect_layout
 from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.engines.base import Scorer
 from focuse.errors import FocuseError
-from focuse.inference.link_search import (
-    EXCLUDED,
-    Ids,
-    Names,
-    check_count,
-    check_finite,
-    find_names,
-    top_scores,
-    triple_columns,
-)
+from focuse.evaluation.ranking import DIVERGED
 from focuse.inference.weight_predictor import WeightPredictor, can_predict_weights
 from focuse.results import ResultTable
 from focuse.training.callbacks import Progress, track_progress
@@ -39,8 +31,11 @@ if TYPE_CHECKING:
     from focuse.api import Run
 
 PARTS = ("head", "relation", "tail")
+Ids = npt.NDArray[np.int64]
+Names = str | Sequence[str] | None
 PartialTriple = tuple[str | None, str | None, str | None]
 MISSING = -1  # the id of the part that is asked for
+EXCLUDED = float("-inf")  # the score of known triples and of entities that are not candidates
 BLOCK_SCORES = 1 << 22  # 16 MB; four times as many on a GPU
 RELATION_ADVICE, ENTITY_ADVICE = "give it as the relation", "give it as the head or tail"
 PREDICTED = ("weight_mean", "weight_median", "weight_low", "weight_high", "probability", "confidence")
@@ -238,6 +233,70 @@ def _known_weights(graphs: list[Graph], head: Any, relation: Any, tail: Any) -> 
     order = np.argsort(known.keys)
     keys, asked = known.keys[order], known.keys_of(head, relation, tail)
     return find_sorted(keys, asked)[1], lookup_sorted(keys, known.weight[order], asked, np.nan)
+
+
+# ---- names and scores ----------------------------------------------------------------------------------------------
+
+
+def check_count(name: str, value: Any) -> int:
+    """Return an option that must be a positive integer, else raise FocuseError."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise FocuseError(f"{name} {value!r}: give a whole number, at least 1")
+    return value
+
+
+def find_names(given: Names, names: Vocabulary, kind: str) -> Ids | None:
+    """Return the sorted distinct ids of names, None if none are given; an unknown name is an error."""
+    if given is None:
+        return None
+    listed = [given] if isinstance(given, str) else list(given)
+    for name in listed:
+        if not isinstance(name, str):
+            raise FocuseError(f"{name!r} is not the name of {kind}s; give text")
+    try:
+        ids = names.ids(listed).astype(np.int64)
+    except UnicodeEncodeError:  # bytes from a shell that are not text
+        ids = np.full(len(listed), -1)
+    if (ids < 0).any():
+        ids = np.array([names.id(name, kind) for name in listed], np.int64)
+    return np.unique(ids)
+
+
+def listed_names(names: Sequence[str] | None, path: Path | None) -> list[str] | None:
+    """Return the given names and those of a file with one name per line; None if neither is given."""
+    if path is None:
+        return list(names) if names else None
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise FocuseError(f"{path}: {reason}; give a readable text file") from None
+    found = [line.rstrip("\r") for line in text.split("\n") if line.strip()]
+    if not found:
+        raise FocuseError(f"{path}: no names; give one on each line")
+    return [*(names or ()), *found]
+
+
+def check_finite(highest: Tensor) -> None:
+    """Raise FocuseError if one of the highest scores [n] is not a number; −∞ marks a row without candidates."""
+    if torch.isnan(highest).any() or torch.isposinf(highest).any():
+        raise FocuseError(DIVERGED)
+
+
+def top_scores(scores: Tensor, top: int) -> tuple[Tensor, Tensor]:
+    """Return the `top` largest scores of each row and their columns, [B, E] -> [B, n] each; ties by column."""
+    top = min(top, scores.shape[1])
+    value, place = torch.topk(scores, top, dim=1)
+    place, by_place = torch.sort(place, dim=1)
+    value, order = torch.sort(value.gather(1, by_place), dim=1, descending=True, stable=True)
+    place = place.gather(1, order)
+    # If the last score ties with scores that are not among the top, topk chooses any of them.
+    lowest = value[:, -1:]
+    tied = torch.nonzero((scores == lowest).sum(1) > (value == lowest).sum(1))[:, 0]
+    if len(tied):
+        whole, where = torch.sort(scores[tied], dim=1, descending=True, stable=True)
+        value[tied], place[tied] = whole[:, :top], where[:, :top]
+    return value, place
 
 
 # ---- reading queries ------------------------------------------------------------------------------------------------

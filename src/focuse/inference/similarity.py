@@ -18,8 +18,8 @@ from focuse.data.weights import WeightScaler
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError
 from focuse.inference.calibration import plain_probability
-from focuse.inference.link_search import Ids, Names, TopLinks, check_count, find_names, top_scores
-from focuse.inference.predict import MISSING, BatchPredictor
+from focuse.inference.link_search import TopLinks
+from focuse.inference.predict import MISSING, BatchPredictor, Ids, Names, check_count, find_names, top_scores
 from focuse.results import ResultTable
 from focuse.system import chunks
 

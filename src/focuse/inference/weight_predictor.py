@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from focuse.data.graph import AlignedGraph, Graph, concatenate, lookup_sorted
+from focuse.data.graph import AlignedGraph, Graph, concatenate, lookup_sorted, triple_columns
 from focuse.data.out_of_core import LARGE_GRAPH
 from focuse.data.readers import read
 from focuse.data.splits import Splits, ValidationParts, split_validation
@@ -60,7 +60,6 @@ from focuse.inference.calibration import (
     measure_errors,
     plain_probability,
 )
-from focuse.inference.link_search import triple_columns
 from focuse.inference.weight_estimator import Estimates, Estimator, conformal_rows, finish_estimator, fit_estimator
 from focuse.models.base import confidence as model_confidence
 from focuse.objective.negatives import corrupt_graph

@@ -138,7 +138,7 @@ def spaces(folder: Path) -> tuple[Call, list[bytes]]:
 
 def lists(folder: Path) -> tuple[Call, list[bytes]]:
     """Lists of names."""
-    from focuse.inference.link_search import listed_names
+    from focuse.inference.predict import listed_names
 
     path = folder / "names.txt"
 
