@@ -9,7 +9,7 @@ PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 LOCKED := $(PIP) --require-hashes --no-deps --only-binary :all:
 TOOLS := .venv-tools
 
-.PHONY: demo test check-all docs notebooks figures lint lock audit licences clean
+.PHONY: demo test check-all docs notebooks figures lint lock audit licenses clean
 
 # Every package by its hash, but torch: by its version, in the build that pip finds (requirements/README.md says why).
 $(VENV)/.runtime: pyproject.toml constraints.txt requirements/runtime.lock setup.py $(wildcard src/focuse/engines/native/*pp)
@@ -63,7 +63,7 @@ $(TOOLS)/.ready: requirements/tools.lock
 	$(TOOLS)/bin/python $(LOCKED) -r requirements/tools.lock
 	touch $@
 
-# The locks anew, after a change of dependencies in pyproject.toml or constraints.txt.
+# Resolve the locks again, after a change of dependencies in pyproject.toml or constraints.txt.
 lock: $(TOOLS)/.ready
 	$(TOOLS)/bin/python requirements/lock.py
 
@@ -72,9 +72,9 @@ audit:
 	@if $(PYTHON) requirements/audit.py --probe; then \
 	  $(MAKE) --no-print-directory $(TOOLS)/.ready && $(TOOLS)/bin/python requirements/audit.py; fi
 
-# Every dependency that is installed, with its licence; make licences ARGUMENTS=--json
-licences: $(VENV)/.ready
-	$(BIN)/python requirements/licences.py $(ARGUMENTS)
+# Every dependency that is installed, with its license; make licenses ARGUMENTS=--json
+licenses: $(VENV)/.ready
+	$(BIN)/python requirements/licenses.py $(ARGUMENTS)
 
 clean:
 	rm -rf $(VENV) $(TOOLS) demo site build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

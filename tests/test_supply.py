@@ -30,7 +30,7 @@ def tool(name: str) -> ModuleType:
     return module
 
 
-lock, audit, licences = tool("lock"), tool("audit"), tool("licences")
+lock, audit, licenses = tool("lock"), tool("audit"), tool("licenses")
 
 
 # ---- locks -----------------------------------------------------------------------------------------------------------
@@ -156,12 +156,12 @@ def test_everything_pinned_is_audited_and_every_exception_has_a_reason(sources):
     assert all(reason.strip() for reason in audit.ignored().values())
 
 
-# ---- licences --------------------------------------------------------------------------------------------------------
+# ---- licenses --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def packages():
-    return licences.listed()[0]
+    return licenses.listed()[0]
 
 
 def test_required_packages_have_permissive_licenses(packages):
@@ -190,7 +190,7 @@ def test_every_locked_dependency_is_in_the_license_list(packages, sources):
 
 
 @pytest.mark.parametrize(
-    ("licence", "kind"),
+    ("license", "kind"),
     [
         ("MIT", "permissive"),
         ("(MIT OR GPL-2.0-only)", "permissive"),
@@ -201,12 +201,12 @@ def test_every_locked_dependency_is_in_the_license_list(packages, sources):
         ("unknown", "unknown"),
     ],
 )
-def test_licenses_are_classified(licence, kind):
-    assert licences.kind_of(licence) == kind
+def test_licenses_are_classified(license, kind):
+    assert licenses.kind_of(license) == kind
 
 
 @pytest.mark.parametrize(
-    ("about", "licence"),
+    ("about", "license"),
     [
         ("License-Expression: MPL-2.0\nLicense: MIT", "MPL-2.0"),
         ("License: Apache License, Version 2.0", "Apache-2.0"),
@@ -218,18 +218,18 @@ def test_licenses_are_classified(licence, kind):
         ("Summary: nothing said", "unknown"),
     ],
 )
-def test_license_is_read_from_package_metadata(tmp_path, about, licence):
+def test_license_is_read_from_package_metadata(tmp_path, about, license):
     (tmp_path / "x-1.dist-info").mkdir()
     (tmp_path / "x-1.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.4\nName: x\nVersion: 1\n{about}\n")
-    assert licences.licence_of(Distribution.at(tmp_path / "x-1.dist-info")) == licence
+    assert licenses.license_of(Distribution.at(tmp_path / "x-1.dist-info")) == license
 
 
 def test_licenses_are_printed_as_json_and_text(packages, capsys):
-    licences.main(["--json"])
+    licenses.main(["--json"])
     told = json.loads(capsys.readouterr().out)
-    assert told["packages"][0].keys() == {"name", "version", "licence", "kind", "needed"}
+    assert told["packages"][0].keys() == {"name", "version", "license", "kind", "needed"}
     assert len(told["packages"]) == len(packages)
-    licences.main([])
+    licenses.main([])
     shown = capsys.readouterr().out
     assert all(each.name in shown for each in packages)
     assert re.search(r"certifi .*MPL-2.0   <- weak copyleft", shown)
@@ -238,9 +238,9 @@ def test_licenses_are_printed_as_json_and_text(packages, capsys):
 def test_license_page_names_the_dependencies_of_pyproject(sources):
     """Names alone: other platforms and versions bring others."""
     project, constraints, _ = sources
-    page = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "licenses.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| ([a-z0-9][a-z0-9-]*) \| .+ \| .+ \|$", page, flags=re.MULTILINE)) - {"package"}
     groups = [project["project"]["dependencies"], *project["project"]["optional-dependencies"].values()]
     direct = {lock.canonical(Requirement(text).name) for texts in groups for text in texts} | {"torchrec"}
-    assert direct - {"focuse", "triton"} <= listed  # else: make licences ARGUMENTS=--markdown > docs/licences.md
+    assert direct - {"focuse", "triton"} <= listed  # else: make licenses ARGUMENTS=--markdown > docs/licenses.md
     assert listed <= set(constraints)

@@ -119,13 +119,13 @@ def free_memory() -> int:
     return min(free)
 
 
-def check_memory_limit() -> None:
+def check_memory_limit(alternative: str = "") -> None:
     """Raise FocuseError if this process uses more memory than `limited_memory` allows."""
     limit = _memory_limit.get()
     if limit is not None and used_memory() > limit:
+        used = format_size(used_memory())
         raise FocuseError(
-            f"{format_size(used_memory())} of memory are in use, more than the limit of {format_size(limit)}; raise "
-            "memory_limit, or lower dim, batch_size or num_negatives"
+            f"{used} of memory are in use, more than the limit of {format_size(limit)}; raise memory_limit{alternative}"
         )
 
 

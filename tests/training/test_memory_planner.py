@@ -9,6 +9,7 @@ import pytest
 
 import focuse
 from focuse import system
+from focuse.data import readers
 from focuse.errors import FocuseError
 from focuse.option_strings import parse_partitions
 from focuse.system import parse_memory
@@ -184,3 +185,19 @@ def test_a_graph_that_cannot_be_split_within_the_limit_is_refused(monkeypatch: p
     monkeypatch.setattr(system, "used_memory", lambda: 0)
     with pytest.raises(FocuseError, match=r"splitting 400 edges takes about .* free of memory_limit 8kB; raise it"):
         focuse.train(graph(), dim=8, epochs=1, memory_limit="8kB", progress=False)
+
+
+def test_a_large_file_is_refused_if_the_limit_is_too_small_to_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "edges.tsv"
+    path.write_text("".join(f"e{number}\tr\te{number + 1}\t0.5\n" for number in range(100_000)))
+    monkeypatch.setattr(system, "used_memory", lambda: 400 * 10**6)
+    with pytest.raises(FocuseError, match=r"edges\.tsv: reading it takes about 268 MB .* 10 MB are free .*raise"):
+        focuse.train(path, memory_limit="410MB", progress=False)
+    used = iter([400 * 10**6] * 2)  # until its first block is encoded
+    monkeypatch.setattr(readers, "OUT_OF_CORE_BYTES", 1)
+    monkeypatch.setattr(system, "used_memory", lambda: next(used, 10**9))
+    with pytest.raises(FocuseError, match=r"1 GB of memory are in use, more than the limit of 900 MB; raise memory_limit$"):
+        focuse.train(path, memory_limit="900MB", progress=False)
+    assert next(used, None) is None

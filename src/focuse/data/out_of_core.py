@@ -35,7 +35,7 @@ from focuse.data.graph import (
     unify_dictionaries,
 )
 from focuse.errors import FocuseError
-from focuse.system import chunks, free_memory
+from focuse.system import check_memory_limit, chunks, free_memory
 
 MAX_EDGES_PER_GROUP = 1 << 23  # edges encoded at once, if there is enough memory
 BYTES_PER_EDGE = 600  # free memory required per edge of a group, which is twice the size of its names and ids
@@ -139,6 +139,7 @@ def _groups_of_blocks(blocks: Iterable[Sequence[pa.Array]]) -> Iterator[list[Seq
     group: list[Sequence[pa.Array]] = []
     group_edges = min(MAX_EDGES_PER_GROUP, max(free_memory() // BYTES_PER_EDGE, 1))
     for block in blocks:
+        check_memory_limit()
         if len(block[0]):
             group.append(block)
         if sum(len(part[0]) for part in group) >= group_edges:

@@ -46,11 +46,13 @@ from focuse.data.sniffer import (
     weight_fault,
 )
 from focuse.errors import FocuseError, counted, nearest
-from focuse.system import free_memory
+from focuse.system import format_size, free_memory, used_memory
 
 SAMPLE_BYTES = 1 << 16
 # Large blocks have few partial dictionaries to unify; 16 MiB was fastest for 5 million rows.
 BLOCK_BYTES = 1 << 24
+STREAMED_BLOCK_BYTES = 1 << 20  # as fast, and takes less memory, where blocks are encoded on disk one by one
+STREAMING_BYTES = 1 << 28  # memory that reading a large file takes, of which about 80 % were measured
 OUT_OF_CORE_BYTES = 1 << 28  # larger text is encoded on disk, block by block; a quarter of it if compressed
 
 BATCH_ROWS = 1 << 20  # rows of a Parquet file in memory at once, if its graph is large
@@ -239,9 +241,16 @@ def open_decompressed(path: Path) -> Any:
 
 
 def is_large(path: Path, compressed: bool) -> bool:
-    """Return whether a file's graph is encoded on disk instead of in memory."""
-    min_bytes = min(OUT_OF_CORE_BYTES, free_memory() // 8)
-    return path.stat().st_size >= (min_bytes // 4 if compressed else min_bytes)
+    """Return whether a file's graph is encoded on disk instead of in memory; raise an error if neither is possible."""
+    free = free_memory()
+    min_bytes = min(OUT_OF_CORE_BYTES, free // 8)
+    large = path.stat().st_size >= (min_bytes // 4 if compressed else min_bytes)
+    if large and free < STREAMING_BYTES:
+        raise FocuseError(
+            f"{path}: reading it takes about {format_size(STREAMING_BYTES)} of memory, but {format_size(free)} are "
+            f"free beside the {format_size(used_memory())} in use; raise memory_limit, or free memory"
+        )
+    return large
 
 
 def _read_parquet(path: Path, options: ReadOptions) -> Graph:
@@ -273,7 +282,8 @@ def _text_blocks(path: Path, layout: TableLayout, stream: bool) -> Iterator[Bloc
             yield _checked(block.columns, path, layout)
         return
     try:
-        with open_decompressed(path) as source, arrow_csv.open_csv(source, **_csv_options(layout)) as blocks:
+        options = _csv_options(layout, STREAMED_BLOCK_BYTES)
+        with open_decompressed(path) as source, arrow_csv.open_csv(source, **options) as blocks:
             for block in blocks:
                 yield _checked(block.columns, path, layout)
     except (pa.ArrowException, OSError, EOFError) as error:
@@ -314,7 +324,7 @@ def parse_text(path: Path, layout: TableLayout) -> pa.Table:
         raise parse_error(path, layout, _one_line(error)) from None
 
 
-def _csv_options(layout: TableLayout) -> dict[str, Any]:
+def _csv_options(layout: TableLayout, block_bytes: int = BLOCK_BYTES) -> dict[str, Any]:
     """Return the options of Arrow's CSV parser."""
     text_columns = len(layout.roles) - 1
     file_columns = [f"c{number}" for number in range(layout.width)]
@@ -322,7 +332,7 @@ def _csv_options(layout: TableLayout) -> dict[str, Any]:
     types = [pa.dictionary(pa.int32(), pa.string())] * text_columns + [pa.float64()] * (len(wanted) - text_columns)
     return {
         "read_options": arrow_csv.ReadOptions(
-            column_names=file_columns, skip_rows=layout.header_lines, block_size=BLOCK_BYTES
+            column_names=file_columns, skip_rows=layout.header_lines, block_size=block_bytes
         ),
         "parse_options": arrow_csv.ParseOptions(
             delimiter=layout.delimiter,

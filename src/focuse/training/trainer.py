@@ -110,7 +110,7 @@ class Trainer:
             self.loss = self.loss + self._train_group(some, beta)
             at.batch += len(some)
             self.reporter.step(at.epoch, at.batch / batches)
-            check_memory_limit()
+            check_memory_limit(", or lower dim, batch_size or num_negatives")
             if self.group.any_rank(interrupted.is_set() or time.monotonic() > self.deadline):
                 self._save_and_stop()
             if at.batch < batches:

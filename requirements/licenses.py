@@ -1,8 +1,8 @@
-"""Every dependency with its licence, as the installed packages state it.
+"""Every dependency with its license, as the installed packages state it.
 
-    make licences                           # a table
-    make licences ARGUMENTS=--json          # for programs
-    make licences ARGUMENTS=--markdown      # docs/licences.md
+    make licenses                           # a table
+    make licenses ARGUMENTS=--json          # for programs
+    make licenses ARGUMENTS=--markdown      # docs/licenses.md
 
 Required ones first, then what each extra adds. What is not permissive is marked; what is unknown, too.
 """
@@ -42,13 +42,13 @@ class Package:
 
     name: str
     version: str
-    licence: str
+    license: str
     kind: str
     needed: str
 
 
-def licence_of(package: Distribution) -> str:
-    """By its expression, else its field, its classifiers, or the first lines of its licence file; else 'unknown'."""
+def license_of(package: Distribution) -> str:
+    """By its expression, else its field, its classifiers, or the first lines of its license file; else 'unknown'."""
     about = package.metadata
     expression = about.get("License-Expression")
     if expression:
@@ -65,7 +65,7 @@ def licence_of(package: Distribution) -> str:
 
 
 def _named(text: str) -> str:
-    """The name of a licence that is put in other words, '' if it is none of them.
+    """The name of a license that is put in other words, '' if it is none of them.
 
     >>> _named("The MIT License (MIT)"), _named("BSD-3-Clause"), _named("Apache License, Version 2.0"), _named("mine")
     ('MIT', 'BSD-3-Clause', 'Apache-2.0', '')
@@ -74,13 +74,13 @@ def _named(text: str) -> str:
     return WORDS.get(" ".join(plain.split()), "")
 
 
-def kind_of(licence: str) -> str:
-    """How much a licence asks of whoever passes the work on: of A AND B the stricter, of A OR B the milder.
+def kind_of(license: str) -> str:
+    """How much a license asks of whoever passes the work on: of A AND B the stricter, of A OR B the milder.
 
     >>> kind_of("MIT"), kind_of("MPL-2.0 AND MIT"), kind_of("GPL-3.0-only OR MIT"), kind_of("LicenseRef-Own")
     ('permissive', 'weak copyleft', 'permissive', 'unknown')
     """
-    choices = [part.strip("() ").split(" AND ") for part in licence.split(" OR ")]
+    choices = [part.strip("() ").split(" AND ") for part in license.split(" OR ")]
     return KINDS[min(max(KINDS.index(_kind(part.strip("() "))) for part in parts) for parts in choices)]
 
 
@@ -114,8 +114,8 @@ def listed() -> tuple[list[Package], list[str]]:
                 missing.append(name)
                 continue
             if name not in found:
-                licence = licence_of(package)
-                found[name] = Package(name, package.version, licence, kind_of(licence), group)
+                license = license_of(package)
+                found[name] = Package(name, package.version, license, kind_of(license), group)
             needs = [] if name == "torchrec" else [Requirement(text) for text in package.requires or []]
             waiting += [_plain(each) for each in needs if _applies(each, ("", *need.extras)) and each.name != need.name]
             need.extras.clear()
@@ -139,26 +139,26 @@ def table(packages: list[Package], missing: list[str]) -> str:
         lines += ["", group if group == "required" else f"extra {group}"]
         for each in sorted((each for each in packages if each.needed == group), key=lambda each: each.name):
             mark = "" if each.kind == "permissive" else f"   <- {each.kind}"
-            lines.append(f"  {each.name:{name}}  {each.version:{version}}  {each.licence}{mark}")
+            lines.append(f"  {each.name:{name}}  {each.version:{version}}  {each.license}{mark}")
     lines += ["", *([f"not installed: {', '.join(missing)}"] if missing else [])]
     return "\n".join(lines).strip()
 
 
 def page(packages: list[Package]) -> str:
-    """docs/licences.md, without versions."""
+    """docs/licenses.md, without versions."""
     lines = [
-        "# Licences of the dependencies",
+        "# Licenses of the dependencies",
         "",
         "focuse itself is under the Apache License 2.0. What it needs, and what extras add, as the packages state it;",
-        "written by `make licences ARGUMENTS=--markdown`. `make licences` lists what is installed with its versions,",
+        "written by `make licenses ARGUMENTS=--markdown`. `make licenses` lists what is installed with its versions,",
         "as a table or with `ARGUMENTS=--json`. Packages are installed beside focuse, none is part of it. Builds of",
         "torch for a GPU bring NVIDIA's libraries under NVIDIA's own terms.",
     ]
     for group in dict.fromkeys(each.needed for each in packages):
         lines += ["", f"## {'Required' if group == 'required' else f'Extra `{group}`'}", ""]
-        lines += ["| package | licence | kind |", "| --- | --- | --- |"]
+        lines += ["| package | license | kind |", "| --- | --- | --- |"]
         rows = sorted((each for each in packages if each.needed == group), key=lambda each: each.name)
-        lines += [f"| {each.name} | {each.licence} | {each.kind} |" for each in rows]
+        lines += [f"| {each.name} | {each.license} | {each.kind} |" for each in rows]
     return "\n".join(lines)
 
 
