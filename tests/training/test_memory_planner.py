@@ -198,6 +198,8 @@ def test_a_large_file_is_refused_if_the_limit_is_too_small_to_read_it(
     used = iter([400 * 10**6] * 2)  # until its first block is encoded
     monkeypatch.setattr(readers, "OUT_OF_CORE_BYTES", 1)
     monkeypatch.setattr(system, "used_memory", lambda: next(used, 10**9))
-    with pytest.raises(FocuseError, match=r"1 GB of memory are in use, more than the limit of 900 MB; raise memory_limit$"):
+    with pytest.raises(
+        FocuseError, match=r"1 GB of memory are in use, more than the limit of 900 MB; raise memory_limit$"
+    ):
         focuse.train(path, memory_limit="900MB", progress=False)
     assert next(used, None) is None
