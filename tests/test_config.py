@@ -122,6 +122,8 @@ def test_numpy_numbers_become_python_numbers():
     settings = Config.from_kwargs(lr=np.float64(0.5), dim=np.int64(3), valid_min_weight=np.float32(0.5))
     assert {type(settings.lr), type(settings.dim), type(settings.valid_min_weight)} == {float, int}
     assert type(Config.from_kwargs(lr=1).lr) is float
+    flags = Config.from_kwargs(reciprocal=np.bool_(True), lower_is_better=np.bool_(True), checkpoint_every=np.int64(3))
+    assert (flags.reciprocal, flags.lower_is_better, flags.checkpoint_every) == (True, True, "3")
 
 
 class TestResolve:
@@ -326,7 +328,16 @@ class TestProvenance:
 
 @pytest.mark.parametrize(
     ("given", "kept"),
-    [(True, True), (False, False), ("true", True), ("", False), ("p, q", ("p", "q")), (["p"], ("p",)), ({"p"}, ("p",))],
+    [
+        (True, True),
+        (False, False),
+        ("true", True),
+        ("True", True),
+        ("", False),
+        ("p, q", ("p", "q")),
+        (["p"], ("p",)),
+        ({"p"}, ("p",)),
+    ],
 )
 def test_lower_is_better_is_a_bool_or_names_of_columns(given, kept):
     assert Config.from_kwargs(lower_is_better=given).lower_is_better == kept

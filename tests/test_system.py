@@ -164,3 +164,5 @@ def test_free_memory_respects_the_control_group(
     monkeypatch.setattr(memory, "PROC", tmp_path)
     monkeypatch.setattr(memory, "CGROUP", tmp_path)
     assert free_memory() == 7000 - 5000 + 3000  # pages of files can be freed
+    (tmp_path / "self" / "cgroup").write_text(f"{line}/inner\n", encoding="ascii")
+    assert free_memory() == 7000 - 5000 + 3000  # the limit of an outer group

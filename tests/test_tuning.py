@@ -142,6 +142,14 @@ def test_interrupted_study_resumes_to_the_same_result(go, monkeypatch, tmp_path)
     assert result.best["settings"] == whole.best["settings"]
 
 
+def test_interruption_before_the_first_trial_stops_the_study(go, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(tuning.optuna.Study, "optimize", lambda *arguments, **options: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(Stopped, match="0 of 3 trials done"):
+            go(trials=3)
+    assert len(go(trials=3)) == 3
+
+
 def test_interrupted_grid_tries_every_combination(go, monkeypatch):
     values = {"lr": [0.01, 0.05, 0.2], "dim": [3, 5]}
     stop_before(monkeypatch, 2)
@@ -268,6 +276,9 @@ def test_invalid_searches_are_refused_without_files(go, small, tmp_path):
         ("new", {"sampler": "gird"}, r"unknown sampler 'gird' \(did you mean grid\?\)"),
         ("new", {"pruner": "maximum"}, "unknown pruner 'maximum'"),
         ("new", {"trials": 0}, "trials 0"),
+        ("new", {"trials": "3"}, "trials '3': give a whole number"),
+        ("new", {"time_limit": 0}, "duration '0s': give a number above 0"),
+        ("new", {"values": {"zero_weights": ["low", "known-negative"]}}, "zero_weights cannot be searched"),
         ("new", {"fix": {"device": "banana"}}, "device 'banana' is not available"),
         (
             "new",

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from focuse.config import Config, show_settings
+from focuse.config import SETTINGS, Config, show_settings
 from focuse.data.graph import Graph
 from focuse.data.splits import Splits
 from focuse.data.triple_index import filter_index
@@ -114,7 +114,7 @@ class Run:
             self.splits.aligned_test if test is None else preparation.read_test_graph(test, self.settings, self.splits)
         )
         if test is None and not len(aligned.graph) and not aligned.unseen.rows:
-            raise FocuseError("the run has no test split; give a test graph (focuse evaluate RUN TEST)")
+            raise FocuseError("the run has no test split; give a test graph")
         graphs = [self.splits.train, self.splits.valid, self.splits.test, aligned.graph]
         known = filter_index(aligned.graph, graphs, self.scorer.device)
         valid = self.splits.valid
@@ -161,10 +161,9 @@ class Run:
         return weights.evaluate_weight_columns(self, test, coverage=coverage)
 
     def evaluate_probabilities(self, test: Any = None, *, negatives: Any = None, seed: int = 0) -> ProbabilityTable:
-        """Compute Brier score and calibration error of the probability that a triple is true, before and after.
+        """Compute Brier score and calibration error of the probability that a triple is true, raw and calibrated.
 
-        `negatives` are as in `evaluate_weights`. Probabilities are those at the fraction of true triples that test and
-        negatives have together.
+        `negatives` are as in `evaluate_weights`; the base rate is the fraction of true triples in both.
         """
         return weights.evaluate_probabilities(self, test, negatives=negatives, seed=seed)
 
@@ -657,6 +656,9 @@ def resume(
 
     >>> run = resume("runs/skills", epochs=100)  # doctest: +SKIP
     """
+    if epochs is not None:
+        epochs = SETTINGS["epochs"].coerce(epochs)
+        SETTINGS["epochs"].check(epochs)
     store, reporter = RunFolder.open(Path(folder)), make_reporter(progress if current_group().is_main else False)
     all_callbacks = _callbacks(callbacks, track)
     settings, splits, normalizer = store.metadata(model)
@@ -671,7 +673,7 @@ def resume(
         if checkpoint is not None and checkpoint.progress.finished:
             reporter.note(f"{folder}: already finished after {counted(checkpoint.progress.epoch, 'epochs')}")
             store.repair(checkpoint)
-            return load(folder, model=model)
+            return load(folder, device or "auto", model=model)
         store.truncate_history(checkpoint.history if checkpoint else [])
         place = f"resuming after {checkpoint.progress}" if checkpoint else "no checkpoint yet; training starts again"
         reporter.note(f"{folder}: {place}")

@@ -81,8 +81,10 @@ class Setting:
         accepted, convert, words = SETTING_TYPES[self.type]
         if self.name == "column_importance":
             value = to_option_string(value)
-        if isinstance(value, PathLike) or (self.name == "checkpoint_every" and isinstance(value, int)):
+        if isinstance(value, PathLike) or (self.name == "checkpoint_every" and isinstance(value, Integral)):
             value = str(value)
+        if str(getattr(value, "dtype", "")) == "bool" and not value.shape:  # NumPy is not imported here
+            value = bool(value)
         if value is None and self.annotation.endswith("| None"):
             return None
         if not isinstance(value, accepted) or (isinstance(value, bool) and self.type in ("int", "float")):
@@ -127,12 +129,13 @@ def _names(value: Any) -> bool | tuple[str, ...]:
         return value
     if isinstance(value, str):
         known = {"true": True, "all": True, "false": False, "": False}
-        return known[value] if value in known else tuple(parse_names(value))
+        word = value.strip().lower()
+        return known[word] if word in known else tuple(parse_names(value))
     return tuple(parse_names(to_option_string(value)))
 
 
 SETTING_TYPES: dict[str, tuple[Any, Callable[[Any], Any], str]] = {
-    "str": (str, str, "a word"),
+    "str": (str, str, "text"),
     "bool": (bool, bool, "True or False"),
     "int": (Integral, int, "a whole number"),
     "float": (Real, float, "a number"),
@@ -237,7 +240,7 @@ class Config:
         auto="mrr; mse for confidence models", help="Validation metric that decides when to stop.")
     eval_every: int = setting(5, "Early stopping", minimum=1, help="Epochs between two validations.")
     eval_start: int | None = setting(None, "Early stopping", minimum=0,
-        auto="0 with soft labels, else half of beta_decay_epochs", help="First epoch that is validated.")
+        auto="0 with soft labels, else half of beta_decay_epochs", help="No validation before this epoch.")
     patience: int = setting(8, "Early stopping", minimum=1,
         help="Validations without improvement after which training stops.")
     valid_min_weight: float = setting(0.8, "Early stopping", minimum=0, maximum=1,
@@ -251,8 +254,8 @@ class Config:
         help="How steps are computed: by PyTorch's autograd, by native kernels, with tables on disk (partitioned), or "
         "by several processes (sharded).")
     memory_limit: str | None = setting(None, "Resources", requires={"engine": ("auto", "partitioned")},
-        auto="the free memory", help="Memory of the process while it trains, like 6GB, without pages of files; larger "
-        "tables are kept on disk, and a training that needs more is an error.")
+        auto="the free memory", help="Memory limit of a training, like 6GB; memory-mapped files do not count. Larger "
+        "tables are kept on disk, and a training that needs more is refused.")
     partitions: str | None = setting(None, "Resources", requires={"engine": ("partitioned",)},
         auto="by the memory limit", help="Number of partitions of the tables, and how many are in memory, like 32:8.")
     checkpoint_every: str = setting("60s", "Output",

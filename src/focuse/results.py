@@ -1,4 +1,4 @@
-"""The table that every answer comes as: predictions, weights, discoveries, similar entities, evaluations."""
+"""The table of results that every query returns: predictions, weights, discoveries, similar entities, evaluations."""
 
 from __future__ import annotations
 

@@ -111,11 +111,12 @@ def free_memory() -> int:
         for line in (PROC / "self" / "cgroup").read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
             folder, limit, usage, cached = CONTROL_GROUPS.get(controllers, ("", "", "", ""))
-            group = CGROUP / folder / path.lstrip("/")
-            with suppress(OSError, ValueError):  # without a limit there is no such file, or it says "max"
-                maximum, used = (int((group / name).read_text(encoding="ascii")) for name in (limit, usage))
-                match = re.search(cached, (group / "memory.stat").read_text(encoding="ascii"), re.MULTILINE)
-                free.append(max(0, maximum - used + (int(match[1]) if match else 0)))
+            innermost = CGROUP / folder / path.lstrip("/")
+            for group in (innermost, *innermost.parents):  # a limit applies to the groups inside, too
+                with suppress(OSError, ValueError):  # without a limit there is no such file, or it says "max"
+                    maximum, used = (int((group / name).read_text(encoding="ascii")) for name in (limit, usage))
+                    match = re.search(cached, (group / "memory.stat").read_text(encoding="ascii"), re.MULTILINE)
+                    free.append(max(0, maximum - used + (int(match[1]) if match else 0)))
     return min(free)
 
 

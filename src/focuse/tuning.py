@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,10 @@ DEFAULT_FACTORS = {
     "beta_decay_epochs": (0.25, 0.5, 1),
 }
 # They decide what is measured, or where: trials that differ in them could not be compared.
-NOT_SEARCHED = ("seed", "valid_min_weight", "duplicates", "device", "checkpoint_every", "stop_metric", "stop_fraction")
+NOT_SEARCHED = (
+    "seed", "device", "checkpoint_every", "stop_metric", "stop_fraction", "valid_min_weight", "duplicates",
+    "weight_scaling", "lower_is_better", "negative_weights", "zero_weights", "column_importance",
+)  # fmt: skip
 NOT_WRITTEN = ("device", "checkpoint_every")  # they depend on the machine, not on the model
 
 
@@ -103,12 +107,13 @@ def tune(
     ResultTable
         One row per finished trial; its attribute `best` has the best trial with all of its settings.
     """
-    seconds = parse_duration(time_limit) if isinstance(time_limit, str) else time_limit or math.inf
+    text = time_limit if isinstance(time_limit, str) else f"{time_limit}s"
+    seconds = math.inf if time_limit is None else parse_duration(text)
     deadline, folder, reporter = time.monotonic() + seconds, Path(out), make_reporter(progress)
     choose("sampler", sampler, ("tpe", "grid"))
     choose("pruner", pruner, ("median", "none"))
-    if trials is not None and trials < 1:
-        raise FocuseError(f"trials {trials}: give a whole number of at least 1")
+    if trials is not None and (not isinstance(trials, Integral) or trials < 1):
+        raise FocuseError(f"trials {trials!r}: give a whole number of at least 1")
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if folder.is_file() or (names and not names & {STUDY_FILE, BEST_FILE}):
         raise FocuseError(f"{folder}: exists and is not a study; choose another folder")
@@ -119,7 +124,8 @@ def tune(
     with limited_memory(config.memory_limit):
         splits = make_splits(read(graph), valid, test, valid_fraction, test_fraction, config, reporter)
     if not len(splits.train) or not len(splits.valid):
-        raise FocuseError(f"{splits.train.source}: no triples to train on, or none to validate; raise valid_fraction")
+        advice = "raise valid_fraction" if valid is None else "give validation triples whose names are in train"
+        raise FocuseError(f"{splits.train.source}: no triples to train on, or none to validate; {advice}")
     space = make_space(splits.train, search, fix)
     count = min(trials or (space.size if sampler == "grid" else DEFAULT_TRIALS), space.size)
     if max(count, space.size * (sampler == "grid")) > MAX_GRID_SIZE:
@@ -208,6 +214,7 @@ def _run_trials(
     """
 
     def try_combination(trial: optuna.Trial) -> float:
+        started.append(trial.number)
         combination = {name: trial.suggest_categorical(name, values) for name, values in space.searched.items()}
         others = [other for other in _trials(study, *FINISHED, TrialState.RUNNING) if other.number < trial.number]
         if any(other.params == combination for other in others):
@@ -222,6 +229,7 @@ def _run_trials(
             raise optuna.TrialPruned from None
         return max(reporter.values) if space.metric == "valid_mrr" else min(reporter.values)
 
+    started: list[int] = []
     grid = grid or count == space.size
     if not _trials(study) and not grid and space.default_combination:
         study.enqueue_trial(space.default_combination)
@@ -241,7 +249,9 @@ def _run_trials(
         try:
             study.optimize(try_combination, n_trials=1, catch=RepeatedCombinationError)
         except BaseException:  # interrupted, or a fault of the program: the combination is queued again
-            RetryHeartbeatStaleTrialCallback()(study, _trials(study, TrialState.FAIL)[-1])
+            for trial in _trials(study, TrialState.FAIL):
+                if trial.number in started[-1:]:
+                    RetryHeartbeatStaleTrialCallback()(study, trial)
             raise
         repeats = repeats + 1 if len(_trials(study, *FINISHED)) == done else 0
         if not repeats:

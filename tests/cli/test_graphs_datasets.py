@@ -156,7 +156,7 @@ def test_failed_fetch_is_an_error_of_one_line(made, archive, tmp_path, fault):
     ("arguments", "says"),
     [
         (["path", "ppi5"], "unknown dataset 'ppi5' (did you mean ppi5k?): choose one of ppi5k, nl27k, "),
-        (["path", "ppi5k"], "ppi5k is not here; run 'focuse datasets fetch ppi5k'"),
+        (["path", "ppi5k"], "the dataset ppi5k was not found; run 'focuse datasets fetch ppi5k'"),
         (["fetch", "onet-importance"], "no public source"),
         (["path"], "(see focuse datasets path --help)"),
         (["fetsch"], "No such command 'fetsch'"),

@@ -167,6 +167,8 @@ def test_graph_file_is_not_overwritten(rules_command, files):
     before = graph.read_bytes()
     with pytest.raises(FocuseError, match="this file is also read"):
         rules_command("ground", graph, rules, "--out", graph)
+    with pytest.raises(FocuseError, match="this file is also read"):
+        rules_command("mine", graph, "--out", graph)
     assert graph.read_bytes() == before
 
 

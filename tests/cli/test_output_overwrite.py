@@ -39,9 +39,14 @@ def test_file_of_a_run_is_not_overwritten(refused, trained, words, name):
     assert path.read_bytes() == before
 
 
-def test_every_file_of_a_run_is_protected(trained):
+def test_every_file_of_a_run_is_protected(trained, tmp_path):
     found = [path for path in trained.folder.iterdir() if path.suffix in (".parquet", ".safetensors", ".toml")]
     assert len(found) >= 7
-    for path in found:
+    more = ["label_exponent.json", "extended.json", "training.lock", "partitions/manifest.json"]
+    run = tmp_path / "run"
+    (run / "partitions").mkdir(parents=True)
+    for name in ("run.toml", *more):
+        (run / name).touch()
+    for path in (*found, *(run / name for name in more)):
         with pytest.raises(FocuseError, match="this file is a part of the run"):
             refuse_overwrite(path)

@@ -71,7 +71,7 @@ def test_lower_is_better_is_passed_on(command, graph_file, tmp_path):
     assert weight[shown.top_share == 1].max() < weight[shown.bottom_share == 1].min()
 
 
-def test_known_negatives_are_read_from_a_file(command, signed, tmp_path):
+def test_known_negatives_are_read_from_a_file(command, refused, signed, tmp_path):
     focuse.read(signed).write(tmp_path / "signed.tsv")
     (tmp_path / "false.tsv").write_text("h3\tr\tt1\t1\nh5\tr\tt3\t4\n")
     options = ["--weight-mode", "none", "--negative-weights", "known-negative", "--zero-weights", "known-negative"]
@@ -81,6 +81,8 @@ def test_known_negatives_are_read_from_a_file(command, signed, tmp_path):
     assert data["weight_columns"] is None
     false = focuse.load(tmp_path / "run").splits.known_negatives
     assert sorted(false.weight.tolist())[:2] == [0.25, 1.0]
+    again = [*arguments[:2], "--config", tmp_path / "run" / "run.toml", "--out", tmp_path / "again"]
+    assert "give --known-negatives again" in refused(*again)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -103,6 +104,14 @@ def test_finished_study_is_not_repeated_and_suggests_the_next_command(command, s
     assert counted == f"{folder}: 12 of 12 trials done; best: trial {data['best']['trial']}"
     assert following == f"next: focuse train {graph_file} --config {folder}/best.toml --out RUN"
     assert finished_trials(folder) == 12
+
+
+def test_next_command_repeats_the_options_of_the_input(command, graph_file, tmp_path):
+    inputs = ["--valid", str(graph_file), "--columns", "1,2,3,4", "--no-header"]
+    few = ["--fix", "dim=4", "--fix", "epochs=1", "--trials", "1", "--quiet"]
+    done = command("tune", graph_file, "--out", tmp_path / "study", *inputs, *few, check=True)
+    config = ["--config", str(tmp_path / "study" / "best.toml"), "--out", "RUN"]
+    assert shlex.split(done.stdout.splitlines()[-1]) == ["next:", "focuse", "train", str(graph_file), *inputs, *config]
 
 
 @pytest.mark.slow

@@ -396,8 +396,10 @@ def test_without_pooch_the_error_names_it(online, monkeypatch):
 def test_dataset_without_a_public_source_is_refused_with_a_reason():
     for action in (load, path, fetch):
         message = complaint(lambda action=action: action("onet-importance"))
-        assert "it has no public source: put its files into the folder onet-importance of " in message
-    assert complaint(lambda: path("ppi5k")).startswith("ppi5k is not here; run 'focuse datasets fetch ppi5k', or put ")
+        assert "it has no public source: put its files into $FOCUSE_DATA/onet-importance" in message
+    assert complaint(lambda: path("ppi5k")).startswith(
+        "the dataset ppi5k was not found; run 'focuse datasets fetch ppi5k', or put "
+    )
 
 
 # ---- the real ones ----------------------------------------------------------------------------------------------

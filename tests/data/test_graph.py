@@ -140,7 +140,7 @@ def test_unseen_names_are_counted_and_some_are_shown() -> None:
     assert len(aligned.unseen.entity_examples) == 20
     assert str(aligned) == (
         "test.tsv: 1,234 of 1,234 rows name 1,234 entities ('n0\\n', 'n1\\n', 'n2\\n', …) not in train; "
-        "they have no embedding and are left out of the metrics"
+        "they have no embedding and are left out"
     )
 
 
@@ -486,5 +486,5 @@ def test_inconsistent_weight_columns_are_refused() -> None:
         WeightColumns(("a", "a"), np.zeros((1, 2)))
     with pytest.raises(FocuseError, match="no weight column 'c'"):
         WeightColumns(("a", "b"), np.zeros((1, 2)), frozenset("c"))
-    with pytest.raises(FocuseError, match="without a name"):
+    with pytest.raises(FocuseError, match="has no name"):
         focuse.read([("a", "r", "b", 1)]).with_lower_is_better(["p"])

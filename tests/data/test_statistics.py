@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from focuse.data.graph import Graph, from_columns
 from focuse.data.readers import read
 from focuse.data.statistics import describe, leakage
+from focuse.errors import FocuseError
 
 Row = tuple[str, str, str, float]
 
@@ -128,6 +129,14 @@ def test_extreme_weight_ranges_do_not_overflow() -> None:
     assert huge.per_relation[0].histogram == [1, 0, 0, 0, 0, 0, 0, 0, 0, 3]
     tiny = describe(graph_of([("a", "r", "b", weight) for weight in (0.0, 5e-324)]))
     assert sum(tiny.per_relation[0].histogram) == 2
+
+
+def test_empty_graphs_are_described_or_refused() -> None:
+    graph = graph_of([("a", "r", "b", 1.0)])
+    empty = graph.select(graph.head < 0)
+    assert "0 rows" in str(describe(graph, {"test": empty}))
+    with pytest.raises(FocuseError, match="no edges to describe"):
+        describe(empty)
 
 
 def test_a_relation_without_edges_is_left_out() -> None:

@@ -217,14 +217,9 @@ LINKS = pa.table(
 )
 
 
-class Result:
-    def to_arrow(self) -> pa.Table:
-        return LINKS
-
-
 @pytest.mark.parametrize("suffix", link_suffixes())
-def test_any_result_with_to_arrow_is_written(suffix: str, tmp_path: Path) -> None:
-    path = write_links(Result(), tmp_path / f"links{suffix}")
+def test_links_are_written(suffix: str, tmp_path: Path) -> None:
+    path = write_links(LINKS, tmp_path / f"links{suffix}")
     assert path == tmp_path / f"links{suffix}"
     if suffix == ".parquet":
         assert pq.read_table(path).equals(LINKS)
@@ -239,18 +234,16 @@ def test_any_result_with_to_arrow_is_written(suffix: str, tmp_path: Path) -> Non
         assert found.to_pydict() == LINKS.drop_columns(["known"]).to_pydict()
 
 
-def test_predictions_are_quoted_and_facts_stated(tmp_path: Path) -> None:
+def test_predictions_are_quoted_and_edges_stated(tmp_path: Path) -> None:
     write_links(LINKS, tmp_path / "x.ttl")
     assert (tmp_path / "x.ttl").read_text(encoding="utf-8").splitlines()[1].startswith("<< <urn:focuse:a%20b>")
-    write_links(LINKS, tmp_path / "x.ttl", asserted=True)
+    read([("a b", "r", "c", 0.5)]).write(tmp_path / "x.ttl")
     assert (tmp_path / "x.ttl").read_text(encoding="utf-8").splitlines()[1].startswith("<urn:focuse:a%20b>")
 
 
 def test_links_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FocuseError, match=r"cannot write \.xlsx; use \.tsv, \.csv, \.parquet, \.nt"):
         write_links(LINKS, tmp_path / "x.xlsx")
-    with pytest.raises(FocuseError, match="no column 'tail'"):
-        write_links(LINKS.drop_columns(["tail"]), tmp_path / "x.ttl")
     with pytest.raises(FocuseError, match="a tab or line end"):
         write_links(pa.table({"head": ["a\tb"], "relation": ["r"], "tail": ["t"]}), tmp_path / "x.tsv")
     assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,7 @@ from safetensors import safe_open
 
 import focuse
 from focuse.api import load
-from focuse.data.writers import link_suffixes, write_links
+from focuse.data.writers import link_suffixes
 from focuse.errors import FocuseError
 from focuse.integrations.export import graph_tensors
 
@@ -267,7 +267,7 @@ def test_predicted_links_are_read_back(small: focuse.Graph, suffix: str, tmp_pat
         pytest.importorskip("pyoxigraph")
     run = focuse.train(small, dim=4, epochs=2, label_exponent=1.0, progress=False)
     found = run.predict(head="e1", relation="r0", top=5)
-    path = write_links(found, tmp_path / f"links{suffix}")
+    path = found.write(tmp_path / f"links{suffix}")
     numbers = ["score", "weight_low", "weight_high", "probability"]
     back = focuse.read(path, weight_columns=numbers).to_arrow().to_pylist()
     assert [row["tail"] for row in back] == [row.tail for row in found]

@@ -223,6 +223,18 @@ class TestResume:
         assert len(run.history) == 8
         assert before == {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
 
+    @pytest.mark.parametrize("epochs", [2.5, "9", True, 2**32])
+    def test_resuming_with_a_wrong_number_of_epochs_changes_nothing(self, small, tmp_path, epochs):
+        train(small, tmp_path / "run", epochs=1)
+        before = (tmp_path / "run" / "run.toml").read_bytes()
+        with pytest.raises(FocuseError, match=r"epochs .*: give a whole number"):
+            focuse.resume(tmp_path / "run", epochs=epochs)
+        assert (tmp_path / "run" / "run.toml").read_bytes() == before
+        with pytest.raises(FocuseError, match="device 'banana' is not available"):
+            focuse.resume(tmp_path / "run", device="banana")
+        focuse.resume(tmp_path / "run", epochs=np.int64(2))
+        assert focuse.load(tmp_path / "run").settings.epochs == 2
+
     def test_resume_for_more_epochs_equals_a_longer_training(self, small, tmp_path, whole, listen):
         train(small, tmp_path / "run", epochs=4, patience=99)
         # Interrupted on the way: the run must remember that it is to have 8.
@@ -316,7 +328,8 @@ class TestAtomicity:
             out.mkdir()
         mine = out / "thesis.txt" if kind == "folder" else out
         mine.write_text("years of work")
-        with pytest.raises(FocuseError, match="exists and is not empty; choose another folder"):
+        fault = "exists and is not empty" if kind == "folder" else "is a file"
+        with pytest.raises(FocuseError, match=f"{fault}; choose another folder$"):
             train(small, out)
         assert mine.read_text() == "years of work"
         assert list(tmp_path.rglob("*")) == ([out, mine] if kind == "folder" else [out])

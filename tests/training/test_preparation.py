@@ -170,7 +170,7 @@ def test_negative_weights_without_a_setting_give_a_note(signed: Any, listen: Any
     ("options", "says"),
     [
         ({"column_importance": "a=1"}, "one weight per edge, but column_importance needs several"),
-        ({"lower_is_better": ["p"]}, "without a name"),
+        ({"lower_is_better": ["p"]}, "has no name"),
         ({"negative_weights": "known-negative", "lower_is_better": True}, "lower is better"),
         ({"negative_weights": "known-negatives"}, "did you mean known-negative"),
         ({"known_negatives": [("h1", "r", "t39")], "weight_mode": "none"}, "none of its false triples"),

@@ -183,7 +183,7 @@ class TestFaults:
             focuse.train(small, init_from=run, **ASKED)
 
     def test_value_that_is_no_path_is_refused(self, small: focuse.Graph) -> None:
-        with pytest.raises(FocuseError, match="init_from 3: give a word"):
+        with pytest.raises(FocuseError, match="init_from 3: give text"):
             focuse.train(small, init_from=3, **ASKED)
 
 

@@ -50,7 +50,7 @@ def describe(
         for name, parts in rows.items()
     }
     errors = [f"\n{_baselines(name, parts)}" for name, parts in rows.items()]
-    text = "\n".join([found.to_text(max_relations), *errors, *(f"note: {note}" for note in train.notes)])
+    text = "\n".join([found.to_text(max(max_relations, 0)), *errors, *(f"note: {note}" for note in train.notes)])
     emit({**found.to_dict(), "baselines": data, "notes": list(train.notes)}, text, as_json)
 
 
@@ -173,8 +173,8 @@ def ground(
     rules: Annotated[Path, typer.Argument(help="A file of rules, one per line.")],
     layout: Layout,
     out: Annotated[Path | None, option("Write the inferred triples here.", "Output")] = None,
-    minimum: Annotated[float, option("Least truth of a rule's body.")] = MINIMUM,
-    limit: Annotated[int, option("Most groundings that a rule may have.")] = MOST_GROUNDINGS,
+    minimum: Annotated[float, option("Minimum truth value of a rule's body.")] = MINIMUM,
+    limit: Annotated[int, option("Maximum number of groundings of a rule.")] = MOST_GROUNDINGS,
     weight_scaling: WeightScaling = None,
     keep_known: Annotated[bool, option("Write triples that the graph has, too.")] = False,
     as_json: AsJson = False,
@@ -216,18 +216,21 @@ def mine(
     graph: Annotated[str, GraphFile],
     layout: Layout,
     out: Annotated[Path | None, option("Write the rules to this file.", "Output")] = None,
-    support: Annotated[int, option("Least pairs that confirm a rule.")] = SUPPORT,
-    confidence: Annotated[float, option("Least share of pairs that do.")] = CONFIDENCE,
+    support: Annotated[int, option("Minimum number of pairs that confirm a rule.")] = SUPPORT,
+    confidence: Annotated[float, option("Minimum fraction of pairs that confirm it.")] = CONFIDENCE,
     shape: Annotated[list[str] | None, option(f"Only this shape, may be repeated: {', '.join(SHAPES)}.")] = None,
-    top: Annotated[int, option("Most rules to show.")] = 20,
-    limit: Annotated[int, option("Most paths of two edges to walk.")] = MOST_PATHS,
+    top: Annotated[int, option("Maximum number of rules to show.")] = 20,
+    limit: Annotated[int, option("Maximum number of two-edge paths to count.")] = MOST_PATHS,
     weight_scaling: WeightScaling = None,
     as_json: AsJson = False,
 ) -> None:
     """Propose rules that hold in a graph: symmetric and inverse relations, transitivity, compositions."""
     from focuse.results import ResultTable, attribute_columns
     from focuse.rules import mining
+    from focuse.storage.atomic import refuse_overwrite
 
+    if out is not None:
+        refuse_overwrite(out, graph)
     train = layout.read(graph)
     found = mining.mine(
         train,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from focuse.config import GROUPS, SETTINGS
+from focuse.option_strings import parse_names
 
 if TYPE_CHECKING:
     from focuse.data.graph import Graph
@@ -60,7 +61,7 @@ LinksOut = Annotated[
     Path | None, option("Write all rows here (.tsv, .csv, .parquet, .json; RDF: .ttl, .nt …).", "Output")
 ]
 Valid = Annotated[str | None, option("Validation triples. Default: a fraction of the graph.", "Input")]
-Test = Annotated[str | None, option("Test triples. Default: a fraction of the graph.", "Input")]
+Test = Annotated[str | None, option("Test triples. Default: a fraction of the graph, none with --valid.", "Input")]
 ValidFraction = Annotated[
     float | None, option("Fraction of the graph to validate on, without --valid. Default: 0.1.", "Input")
 ]
@@ -90,7 +91,7 @@ class Layout:
         from focuse.data.readers import read
 
         more |= {"delimiter": self.delimiter, "header": self.header}
-        columns, weight_columns = (text.split(",") if text else None for text in (self.columns, self.weight_columns))
+        columns, weight_columns = (parse_names(text) if text else None for text in (self.columns, self.weight_columns))
         return read(source, columns=columns, weight_columns=weight_columns, relation_weights=relation_weights, **more)
 
     def read_given(self, source: str | Path | None) -> Graph | None:

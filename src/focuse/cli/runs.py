@@ -382,7 +382,7 @@ def export(
 def extend(
     run: RunFolder,
     layout: Layout,
-    edges: Annotated[str | None, typer.Argument(metavar="[NEW_EDGES]", help="Edges to add.")] = None,
+    edges: Annotated[str | None, typer.Argument(metavar="NEW_EDGES", help="Edges to add.")] = None,
     out: Annotated[Path | None, option("Folder to write the new run to.", "Output")] = None,
     train_known: Annotated[bool, option("Train the embeddings of known names too, on old and new edges.")] = False,
     epochs: Annotated[
@@ -393,7 +393,7 @@ def extend(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a new run that knows more: entities and relations that training has never seen get rows from their edges.
+    """Add edges, entities and relations to a run, and write the result as a new run.
 
     By default, only the embeddings of new names are trained, which takes seconds, and those of known names stay the
     same. With --train-known, all are trained for a few more epochs on old and new edges. The old run stays as it is.

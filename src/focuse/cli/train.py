@@ -133,8 +133,10 @@ def _settings(path: Path, given: dict[str, Any], extra: dict[str, Any]) -> dict[
             f"{path}: that run was trained with inferred triples; give --inferred-triples or --rules again, or "
             "--rule-loss-weight 0 to train without them"
         )
-    taken = "known-negative" in (given.get("negative_weights"), given.get("zero_weights"))
-    if "false" in sources and not (extra["known_negatives"] or taken):
+    # Those that the weights of train mark have the source of train alone.
+    marked = "known-negative" in (given.get("negative_weights"), given.get("zero_weights"))
+    own_source = sources.get("train") if marked else None
+    if sources.get("false") not in (None, own_source) and not extra["known_negatives"]:
         raise FocuseError(f"{path}: that run was trained with known negatives; give --known-negatives again")
     return given
 
@@ -183,7 +185,10 @@ def tune(
     test_fraction: TestFraction = None,
     relation_weights: RelationWeights = None,
     node_attributes: NodeAttributes = None,
-    search: Annotated[list[str] | None, option("Values to try, like lr=1e-4,1e-3; may be repeated.", "Search")] = None,
+    search: Annotated[
+        list[str] | None,
+        option("Values to try, like lr=1e-4,1e-3 or loss=a:1,2;b; may be repeated.", "Search"),
+    ] = None,
     fix: Annotated[list[str] | None, option("Value of a setting, like dim=200; may be repeated.", "Search")] = None,
     sampler: Annotated[str, option("tpe (adaptive) or grid (all combinations).", "Search", ("tpe", "grid"))] = "tpe",
     pruner: Annotated[str, option("Stops bad trials early: median or none.", "Search", ("median", "none"))] = "median",
@@ -215,8 +220,14 @@ def tune(
         trials=trials, time_limit=time_limit, storage=storage, valid=read[1], test=read[2],
         valid_fraction=valid_fraction, test_fraction=test_fraction, node_attributes=node_attributes, progress=not quiet,
     )  # fmt: skip
-    more = [] if node_attributes is None else ["--node-attributes", str(node_attributes)]
-    command = ["train", read[0].source, *more, "--config", found.config, "--out", "RUN"]
+    inputs = {
+        "valid": valid, "test": test, "valid-fraction": valid_fraction, "test-fraction": test_fraction,
+        "relation-weights": relation_weights, "node-attributes": node_attributes, "columns": layout.columns,
+        "weight-columns": layout.weight_columns, "delimiter": layout.delimiter,
+    }  # fmt: skip
+    more = [word for name, value in inputs.items() if value is not None for word in (f"--{name}", str(value))]
+    more += [] if layout.header is None else ["--header" if layout.header else "--no-header"]
+    command = ["train", graph, *more, "--config", found.config, "--out", "RUN"]
     done = f"{out}: {len(found)} of {found.trials} trials done; best: trial {found.best['trial']}"
     next_command = next_line(str(found.best["settings"]["model"]), *command)
     emit(found.to_json(), f"{found}\n{done}\n{next_command}", as_json)

@@ -72,7 +72,8 @@ class NodeAttributes:
     def __str__(self) -> str:
         shown = ", ".join(self.names[:MAX_NAMES_SHOWN]) + (", …" if len(self.names) > MAX_NAMES_SHOWN else "")
         have = int(self.present.any(axis=1).sum())
-        return f"{self.source}: {len(self.names)} attributes ({shown}) of {have:,} of {len(self.values):,} entities"
+        names = counted(len(self.names), "attributes")
+        return f"{self.source}: {names} ({shown}) of {have:,} of {len(self.values):,} entities"
 
     def original(self, values: npt.NDArray[Any]) -> Floats:
         """Return standardized values [..., A] in the units of the source."""

@@ -151,7 +151,7 @@ def path(name: str) -> Path:
 def _complete_copy(entry: CatalogEntry) -> LocalCopy:
     copy = find(entry.name)
     if copy is None:
-        raise FocuseError(f"{entry.name} is not here; {_advice(entry)}")
+        raise FocuseError(f"the dataset {entry.name} was not found; {_advice(entry)}")
     if copy.missing:
         part = copy.missing[0]
         raise FocuseError(f"{copy.folder}: no {part}.tsv or {part}.tsv.gz; {_advice(entry, copy)}")
@@ -168,7 +168,7 @@ def _advice(entry: CatalogEntry, copy: LocalCopy | None = None) -> str:
         return "put the original there, or move the folder away"
     if copy is not None:
         return f"run 'focuse datasets fetch {entry.name} --force'"
-    manual = f"put its files into the folder {entry.name} of the one that FOCUSE_DATA names"
+    manual = f"put its files into $FOCUSE_DATA/{entry.name}"
     if not entry.public:
         return f"it has no public source: {manual}"
     return f"run 'focuse datasets fetch {entry.name}', or {manual}"

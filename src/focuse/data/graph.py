@@ -356,7 +356,7 @@ class Graph:
             return replace(self, columns=columns, weight=columns.provisional_weight())
         if not isinstance(lower_is_better, bool) and tuple(lower_is_better):
             raise FocuseError(
-                f"{self.source}: each edge has a single weight without a name; lower_is_better takes a bool"
+                f"{self.source}: its single weight per edge has no name; give True or False as lower_is_better"
             )
         return replace(self, lower_is_better=lower_is_better is True)
 
@@ -469,7 +469,7 @@ class AlignedGraph:
                 parts.append(f"{counted(count, kind)} ({shown}{', …' if count > 3 else ''})")
         return (
             f"{self.graph.source}: {unseen.rows:,} of {unseen.rows + len(self.graph):,} rows name "
-            f"{' and '.join(parts)} not in train; they have no embedding and are left out of the metrics"
+            f"{' and '.join(parts)} not in train; they have no embedding and are left out"
         )
 
 

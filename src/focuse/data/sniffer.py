@@ -189,8 +189,9 @@ def choose_columns(
     what the user asks for, by heading or counted from 1. The result has the indices of head, relation, tail and any
     weights.
     """
-    if weight_columns is not None and (isinstance(weight_columns, str) or not weight_columns):
-        raise FocuseError(f"weight_columns {weight_columns!r}: give a list of columns, by heading or counted from 1")
+    for name, given in (("columns", columns), ("weight_columns", weight_columns)):
+        if given is not None and (isinstance(given, str) or not given):
+            raise FocuseError(f"{name} {given!r}: give a list of columns, by heading or counted from 1")
     if columns is not None:
         if len(columns) < 3 or (weight_columns is not None and len(columns) > 3):
             expected = "3 or 4 (head, relation, tail, weight) or more weights"

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from focuse.data.graph import Graph, Mask, UnseenNames, scale_range
 from focuse.data.weights import fit_merger
-from focuse.errors import counted, printable
+from focuse.errors import FocuseError, counted, printable
 from focuse.results import ResultTable, attribute_columns
 
 HISTOGRAM_BINS = 10
@@ -73,7 +73,7 @@ class Leakage:
             "with names that are not in train": self.unseen.rows,
         }
         lines = [counted(self.rows, "rows")]
-        lines += [f"  {what:38} {rows:,} ({rows / self.rows:.1%})" for what, rows in counts.items()]
+        lines += [f"  {what:38} {rows:,} ({rows / max(self.rows, 1):.1%})" for what, rows in counts.items()]
         names = self.unseen.entity_examples + self.unseen.relation_examples
         return "\n".join([*lines, *([f"  for example {', '.join(map(repr, names[:5]))}"] if names else [])])
 
@@ -174,6 +174,8 @@ def describe(graph: Graph, held_out: dict[str, Graph] | None = None) -> GraphSta
     >>> found.edges, found.weight_max, found.leakage["test"].inverse_edge
     (2, 0.9, 1)
     """
+    if not len(graph):
+        raise FocuseError(f"{graph.source}: no edges to describe")
     keys, group, count = np.unique(graph.keys, return_inverse=True, return_counts=True)
     low, high = np.full(len(keys), np.inf), np.full(len(keys), -np.inf)
     np.minimum.at(low, group, graph.weight)

@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +41,7 @@ def register_writer(suffixes: Iterable[str], graph: str, links: str = "") -> Non
     graph : str
         Names a function (graph, suffix, base IRI, path) -> bytes in pieces.
     links : str
-        Names a function (table of links, suffix, base IRI, asserted) -> bytes in pieces, if there is one.
+        Names a function (table of links, suffix, base IRI) -> bytes in pieces, if there is one.
     """
     for suffix in suffixes:
         GRAPH_WRITERS[suffix] = graph
@@ -74,7 +73,7 @@ def _format_and_compression(path: Path, writers: dict[str, str]) -> tuple[str, s
 
 
 def check_graph_path(path: Path) -> tuple[str, str | None]:
-    """Return the format suffix and compression of a new file; raise if its format is unknown or the file exists."""
+    """Return the format suffix and compression of a new file; raise FocuseError if its format is unknown."""
     suffix, compression = _format_and_compression(path, GRAPH_WRITERS)
     refuse_overwrite(path)
     return suffix, compression
@@ -150,18 +149,12 @@ def refuse_characters(graph: Graph, path: Path, pattern: str, fault: str) -> Non
             raise FocuseError(f"{path}: the name {name!r} contains {fault}")
 
 
-def write_links(links: Any, path: str | Path, base: str = BASE_IRI, asserted: bool = False) -> Path:
+def write_links(table: pa.Table, path: Path) -> Path:
     """Write links to a file whose suffix names the format, and return its path. It appears only when it is complete.
 
-    Parameters
-    ----------
-    links : pyarrow.Table, or an object with a method `to_arrow` that returns one
-        Columns head, relation and tail; every other column is a number, a truth value or a text of the link. Text files
-        have a header.
-    base : str
-        In RDF, a name that is not an IRI is appended to it.
-    asserted : bool
-        In RDF, whether the triples are stated, or only quoted and annotated as suits predictions.
+    The table has the columns head, relation and tail; every other column is a number, a truth value or a text of the
+    link. Text files have a header. In RDF, triples are not stated but quoted and annotated, because they are
+    predictions.
 
     >>> import tempfile
     >>> table = pa.table({"head": ["a"], "relation": ["r"], "tail": ["b"], "probability": [0.75]})
@@ -169,14 +162,9 @@ def write_links(links: Any, path: str | Path, base: str = BASE_IRI, asserted: bo
     >>> print(path.read_text(encoding="utf-8").splitlines()[1][:44])
     << <urn:focuse:a> <urn:focuse:r> <urn:focuse
     """
-    path = Path(path)
     suffix, compression = _format_and_compression(path, LINK_WRITERS)
-    table = links.to_arrow() if hasattr(links, "to_arrow") else pa.table(links)
     if suffix in LINK_WRITERS:
-        missing = [name for name in NAME_COLUMNS if name not in table.column_names]
-        if missing:
-            raise FocuseError(f"{path}: links have no column {missing[0]!r}; give head, relation and tail")
-        _write_pieces(import_function(LINK_WRITERS[suffix])(table, suffix, base, asserted), path, compression)
+        _write_pieces(import_function(LINK_WRITERS[suffix])(table, suffix, BASE_IRI), path, compression)
         return path
     texts = [column for column in table.columns if pa.types.is_string(column.type)]
     if suffix == ".tsv" and any(pc.any(pc.match_substring_regex(text, "[\t\r\n]")).as_py() for text in texts):

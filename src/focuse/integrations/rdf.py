@@ -486,13 +486,13 @@ def graph_pieces(graph: Graph, suffix: str, base: str, path: Path) -> Iterator[p
     return _pieces(ids, graph.entities.column, graph.relations.column, weights, suffix, base)
 
 
-def link_pieces(links: pa.Table, suffix: str, base: str, asserted: bool) -> Iterator[pa.Buffer | bytes]:
+def link_pieces(links: pa.Table, suffix: str, base: str) -> Iterator[pa.Buffer | bytes]:
     """Yield the text of an RDF file with links, annotated by all other columns of the table."""
     columns = {name: pa.concat_arrays(links.column(name).chunks) for name in links.column_names if len(links)}
     head, relation, tail = (columns.pop(name, pa.nulls(0)).cast(pa.string()) for name in NAME_COLUMNS)
     entities, relations = pa.concat_arrays([head, tail]).dictionary_encode(), relation.dictionary_encode()
     ids = [entities.indices[: len(head)], relations.indices, entities.indices[len(head) :]]
-    return _pieces(ids, entities.dictionary, relations.dictionary, columns, suffix, base, asserted)
+    return _pieces(ids, entities.dictionary, relations.dictionary, columns, suffix, base, asserted=False)
 
 
 def to_terms(names: pa.Array, base: str = BASE_IRI, blank: bool = True) -> pa.Array:

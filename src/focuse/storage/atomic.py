@@ -28,7 +28,8 @@ TENSOR_FILES = (
     "normaliser", "columns", "numbers", "calibration", "weights", "probability",
 )  # fmt: skip
 RUN_FILES = (
-    *("run.toml", "history.jsonl", "entities.parquet", "relations.parquet"),
+    *("run.toml", "history.jsonl", "entities.parquet", "relations.parquet", "job.txt", "training.lock"),
+    *("label_exponent.json", "sharpness.json", "extended.json"),
     *(f"{name}.safetensors" for name in TENSOR_FILES),
 )
 
@@ -41,7 +42,9 @@ def refuse_overwrite(path: Path, *inputs: str | Path | None) -> None:
         raise FocuseError(f"{path}: is a folder; give a file")
     if any(source is not None and os.path.exists(source) and path.samefile(source) for source in inputs):
         raise FocuseError(f"{path}: this file is also read; choose another file to write")
-    if path.name in RUN_FILES and (path.absolute().parent / "run.toml").is_file():
+    folder = path.absolute().parent
+    run = folder.parent if folder.name == "partitions" else folder
+    if (path.name in RUN_FILES or run != folder) and (run / "run.toml").is_file():
         raise FocuseError(f"{path}: this file is a part of the run; choose another file")
 
 

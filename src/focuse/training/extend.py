@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,7 +93,7 @@ def build_extension(
     If `train_known` is True, its checkpoint is the start of further training of all rows, for `epochs` epochs.
     """
     least = 1 if train_known else 0
-    if epochs is not None and (not isinstance(epochs, int) or epochs < least):
+    if epochs is not None and (not isinstance(epochs, Integral) or epochs < least):
         raise FocuseError(f"epochs {epochs}: give a whole number of at least {least}")
     settings, last = run.settings, run.last
     if settings.engine in ("partitioned", "sharded"):  # a run is always extended in memory

@@ -286,7 +286,8 @@ def _with_known_negatives(
     if not parts:
         return splits
     # `lower_is_better` does not apply to known negatives, because their weights are strengths of evidence.
-    every = replace(concatenate(parts), lower_is_better=False, columns=None).merge_repeated("max")
+    source = " and ".join(part.source for part in parts)
+    every = replace(concatenate(parts), lower_is_better=False, columns=None, source=source).merge_repeated("max")
     doubted = np.isin(every.keys, facts.keys)
     if doubted.any():
         reporter.note(f"{counted(int(doubted.sum()), 'false triples', 'are')} also in {facts.source} and left out")
