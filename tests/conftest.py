@@ -7,6 +7,7 @@ import os
 # One thread a process: pytest-xdist fills the cores, and bits depend on the number of threads.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +25,10 @@ from focuse.data.graph import WeightColumns, from_columns
 # No deadline: a busy machine is no fault of the code.
 hypothesis.settings.register_profile("focuse", deadline=None)
 hypothesis.settings.load_profile("focuse")
+
+# A shell's nohup lets all processes below it ignore SIGHUP, but some tests send it.
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
