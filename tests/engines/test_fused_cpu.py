@@ -237,6 +237,20 @@ def test_extreme_scores_stay_finite() -> None:
     assert_same(one, other, (one.train(AutogradEngine, objective), other.train(FusedCpuEngine, objective)))
 
 
+@pytest.mark.parametrize("loss", ["multiclass-nll", "self-adversarial"])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_negative_gain_takes_the_references_steps(monkeypatch: pytest.MonkeyPatch, sampling: str, loss: str) -> None:
+    """The lowest similarity then has the highest score, also in a pool of several pieces."""
+    monkeypatch.setattr(fused_cpu, "POOL_PIECE", 11)
+    one, other = (Case("ukge-logi", "sparse-adam", entities=150) for _ in range(2))
+    for case in (one, other):
+        case.tables["scale"][0] = -200.0
+    objective = objective_of(loss, None)
+    theirs = one.train(AutogradEngine, objective, sampling, 110)
+    np.testing.assert_allclose(other.train(FusedCpuEngine, objective, sampling, 110), theirs, rtol=2e-5)
+    torch.testing.assert_close(other.tables["entity"], one.tables["entity"], rtol=1e-3, atol=2e-4)
+
+
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("model", ["complex", "transe"])
 def test_same_bits_for_any_number_of_threads(monkeypatch: pytest.MonkeyPatch, sampling: str, model: str) -> None:

@@ -62,9 +62,8 @@ inline ValueSlope softmax_loss(const Objective& o, const RowState& row) {
     return {label * lost.value + (1.0f - label) * won.value, label * lost.slope - (1.0f - label) * won.slope};
 }
 
-// Counts the negatives that are not masked and finds the highest raw score, which also has the largest logit, because
-// all nonlinearities are increasing and α ≥ 0. It uses vector types, since compilers do not vectorize a maximum of
-// floats that may be NaN.
+// Counts the negatives that are not masked and finds the highest raw score. It uses vector types, since compilers do
+// not vectorize a maximum of floats that may be NaN.
 inline int64_t count_and_max(RowState& row, const float* x, int64_t count) {
     const Lanes masked = spread(MASKED);
     Lanes highest = masked;
@@ -91,12 +90,22 @@ inline int64_t count_and_max(RowState& row, const float* x, int64_t count) {
     return counted;
 }
 
+// Returns the largest logit of a piece, after `count_and_max`. All nonlinearities are increasing and α ≥ 0, so it is
+// that of the highest raw score, or of the lowest one if the gain is negative.
+template <int nonlinearity>
+inline float largest_logit(const Objective& o, const RowState& row, const float* x, int64_t count) {
+    float raw = row.max_raw;
+    if (o.gain < 0.0f)
+        for (int64_t n = 0; n < count; ++n) raw = x[n] == MASKED ? raw : std::min(raw, x[n]);
+    return focused_score<nonlinearity>(o, row.alpha, raw).value;
+}
+
 template <int nonlinearity>
 inline void accumulate_softmax(const Objective& o, RowState& row, const float* x, int64_t count) {
     if (!count_and_max(row, x, count) || !has_softmax(o.loss)) return;
     // The rounding is the same as in `negative_loss`; otherwise the probabilities of large scores would not sum to 1.
     const float temperature = o.loss == SELF_ADVERSARIAL ? o.temperature : 1.0f;
-    const float max_logit = std::max(row.max_logit, focused_score<nonlinearity>(o, row.alpha, row.max_raw).value);
+    const float max_logit = std::max(row.max_logit, largest_logit<nonlinearity>(o, row, x, count));
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
     for (int64_t n = 0; n < count; ++n) {
@@ -168,7 +177,7 @@ inline void loss_and_gradient(const Objective& o, RowState& row, float* __restri
         return differentiate<loss, nonlinearity>(o, row, x, count);
     }
     if (!count_and_max(row, x, count)) return std::fill_n(x, count, 0.0f), void();
-    const float max_logit = row.max_logit = focused_score<nonlinearity>(o, row.alpha, row.max_raw).value;
+    const float max_logit = row.max_logit = largest_logit<nonlinearity>(o, row, x, count);
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
     for (int64_t n = 0; n < count; ++n) {

@@ -6,7 +6,7 @@
 #include "gemm.hpp"
 #include "step.hpp"
 
-// The entities that replace one side of every positive. The fields have the same order as in structs.py.
+// The entities that replace one side of every positive. The fields have the same order as in native/__init__.py.
 struct SharedPool {
     const int64_t* entities;        // [size], or null for every entity
     int64_t size;

@@ -16,7 +16,7 @@ struct Table {
     float strength;
 };
 
-// One training step. The fields have the same order as in structs.py; `triples` is positives + auxiliary.
+// One training step. The fields have the same order as in native/__init__.py; `triples` is positives + auxiliary.
 struct Step {
     Table entities, relations;
     const int64_t *head, *relation, *tail;  // [triples], ids
