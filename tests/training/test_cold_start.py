@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 import torch
 
 import focuse
 from focuse.data.splits import split
 from focuse.data.weights import fit_normalizer
+from focuse.objective.negatives import Batch, Negatives
 from focuse.training.callbacks import Reporter
-from focuse.training.cold_start import WEIGHT_OFFSET, NewRowsOptimizer, sibling_means
+from focuse.training.cold_start import WEIGHT_OFFSET, ColdStartPlacement, NewRowsOptimizer, sibling_means
 from focuse.training.extend import RequestedChange, update_graph
+from focuse.training.problem import TrainingProblem
 
 ROWS = [
     ("a", "r", "x", 1.0), ("b", "r", "x", 0.0), ("c", "r", "y", 0.5), ("x", "s", "a", 0.4), ("y", "s", "b", 0.6),
@@ -62,3 +65,39 @@ def test_new_rows_optimizer_changes_only_new_rows() -> None:
     whole = torch.ones(5, 3)
     optimizer.update({"entity": (None, whole), "relation": (None, torch.ones(2, 3))})
     assert torch.equal(tables["entity"][:3], torch.ones(3, 3))
+
+
+def cold_start(sampling: str) -> tuple[ColdStartPlacement, Batch, list[Negatives]]:
+    """The first batch of an extension whose new entities have many edges, with its negatives."""
+    random = np.random.default_rng(0)
+    rows = [(f"h{h}", "r", f"t{t}", 1.0) for h, t in random.integers(0, 9, (60, 2)).tolist()]
+    new = [(f"n{n}", "r", f"t{t}", 1.0) for n in range(2) for t in range(8)]
+    splits, given = split(focuse.read(rows), 0.0, 0.0), {"model": "distmult", "dim": 4, "weight_mode": "none"}
+    config = focuse.Config.from_kwargs(negative_sampling=sampling, num_negatives=5, filter_negatives=True, **given)
+    config = config.resolve(splits.train, "cpu")
+    update = update_graph(config, splits, fit_normalizer("none", splits.train), RequestedChange(new), lambda _: None)
+    problem = TrainingProblem.build(config, update.splits, update.normalizer)
+    placement = ColdStartPlacement(problem, update, problem.init_tables(lambda _: None), reached=1)
+    placement.start_epoch(0)
+    batch = placement.take(next(placement.batches(0, 0, 1))[0])
+    return placement, batch, placement.sample(batch, placement.seed(0, 0))
+
+
+@pytest.mark.parametrize("sampling", ["per-triple", "shared"])
+def test_new_entities_are_filtered_negatives_of_anchors(sampling: str) -> None:
+    placement, batch, groups = cold_start(sampling)
+    known, first_new = placement.problem.negative_sampler.known, placement.update.entities
+    assert known is not None
+    new = placement.new_in_batch
+    assert len(batch) > new
+    forced = 0
+    for group in groups:
+        entities = group.entities if group.entities.dim() == 2 else group.entities.expand(len(batch), -1)
+        tails = group.replaces_tail if group.side == "both" else torch.full_like(entities, group.side == "tail").bool()
+        head = torch.where(tails, batch.head[:, None], entities)
+        tail = torch.where(tails, entities, batch.tail[:, None])
+        is_known = known.contains(head, batch.relation[:, None].expand_as(head), tail)
+        mask = group.valid_mask(placement.problem.entities)
+        assert not (mask & is_known).any()
+        forced += int((mask & (entities >= first_new))[new:].sum())
+    assert forced

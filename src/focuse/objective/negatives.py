@@ -154,12 +154,16 @@ class NegativeSampler:
         else:
             side_bits, entity_bits = draw_integers(key, (2, *shape), 1 << RANDOM_BITS, device).unbind()
             entities, replaces_tail = self.distribution.per_triple(side_bits, entity_bits, batch)
-        mask = None
-        if self.known is not None:
-            head = torch.where(replaces_tail, batch.head[:, None], entities)
-            tail = torch.where(replaces_tail, entities, batch.tail[:, None])
-            mask = ~self.known.contains(head, batch.relation[:, None].expand(shape), tail)
+        mask = self.per_triple_mask(batch, entities, replaces_tail)
         return [Negatives("both", entities, replaces_tail, mask)]
+
+    def per_triple_mask(self, batch: Batch, entities: Tensor, replaces_tail: Tensor) -> Tensor | None:
+        """Return a mask of the per-triple negatives [B, N] that are no known triples; None if known triples count."""
+        if self.known is None:
+            return None
+        head = torch.where(replaces_tail, batch.head[:, None], entities)
+        tail = torch.where(replaces_tail, entities, batch.tail[:, None])
+        return ~self.known.contains(head, batch.relation[:, None].expand_as(entities), tail)
 
     def _shared(self, batch: Batch, key: StreamKey) -> list[Negatives]:
         """Draw one pool [P] for both sides of every positive; a positive drawn as its own negative does not count."""

@@ -6,7 +6,7 @@ edges with fewer such x count more. A new relation is initialized with the known
 from their negatives.
 
 Then the new rows are trained with the objective of the run while all others are frozen; the work is proportional to
-the number of new edges. New entities are trained on their own edges and as negatives of a sample of known edges, as in
+the number of new edges. New entities are trained on their own edges and as negatives of a sample of all edges, as in
 the training of a whole run. Without this, they score too high everywhere and lower the ranks of known entities
 (benchmarks/extend.py measures both).
 """
@@ -178,7 +178,7 @@ def _best_known_relations(settings: Config, grown: GraphUpdate, tables: Tables, 
 
 
 DEFAULT_EPOCHS = 50
-MAX_ANCHORS = 512  # known edges per epoch for which new entities are negatives
+MAX_ANCHORS = 512  # edges per epoch for which new entities are negatives
 MAX_ANCHORS_EXPENSIVE = 64  # the same for a model that takes long
 MAX_NEW_ENTITIES_IN_POOL = 512  # maximum number of new entities in a pool
 MAX_CANDIDATES = 20_000  # number of entities up to which 1-vs-all uses all of them as negatives
@@ -247,7 +247,7 @@ def train_new_rows(
 
 
 class ColdStartPlacement(Placement):
-    """A placement with the edges of new names, and with known edges ("anchors") that have new entities as negatives.
+    """A placement with the edges of new names, and with "anchors": a sample of edges with new entities as negatives.
 
     Without anchors, new entities would never be trained as negatives. Only the new rows of the tables are updated.
     """
@@ -259,7 +259,7 @@ class ColdStartPlacement(Placement):
         self.batch_size = min(config.batch_size or 512, int(self.is_new.sum()))
         most = MAX_ANCHORS_EXPENSIVE if problem.model.defaults.get("expensive_to_rank") else MAX_ANCHORS
         count = min(self._anchor_count(problem), most)
-        # The anchors of every epoch are a random sample of the edges whose relations occur in the new edges.
+        # The anchors of every epoch are a random sample of the edges, known and new, with a relation of the new edges.
         able = np.flatnonzero(np.isin(train.relation, np.unique(train.relation[self.is_new[: len(train)]])))
         random = np.random.default_rng([config.seed, RandomStream.COLD_START])
         self.anchors = torch.from_numpy(able[random.integers(len(able), size=(config.epochs, count))])
@@ -316,9 +316,10 @@ class ColdStartPlacement(Placement):
             return group
         if group.entities.dim() == 2:  # per-triple negatives: the first negative of an anchor is a new entity
             chosen = torch.randint(self.new_entities, (len(batch) - new,), generator=self.random).to(device)
-            entities = group.entities.clone()
+            entities, replaces_tail = group.entities.clone(), group.per_triple()[1]
             entities[new:, 0] = self.update.entities + chosen
-            return replace(group, entities=entities)
+            mask = self.problem.negative_sampler.per_triple_mask(batch, entities, replaces_tail)
+            return replace(group, entities=entities, mask=mask)
         count = min(self.new_entities, MAX_NEW_ENTITIES_IN_POOL)
         more = self.update.entities + torch.randperm(self.new_entities, generator=self.random)[:count].to(device)
         before = torch.ones(len(batch), len(group.entities), dtype=torch.bool, device=device)
