@@ -162,6 +162,16 @@ def test_state_is_flat_and_named_by_table() -> None:
     }
 
 
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_name_of_a_parameter_may_contain_a_dot(name: str) -> None:
+    tables = {"mlp.weight": torch.ones(2)}
+    optimizer = make_optimizer(name, tables, 0.1)
+    optimizer.update({"mlp.weight": (None, torch.ones(2))})
+    other = make_optimizer(name, tables, 0.1)
+    other.load(optimizer.state())
+    assert other.state().keys() == optimizer.state().keys()
+
+
 def test_whole_table_optimizers_reject_row_gradients() -> None:
     with pytest.raises(ValueError, match="gradients of whole tables"):
         make_optimizer("adam", first_tables(), 0.1).update(row_gradients(0))

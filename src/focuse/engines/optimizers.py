@@ -45,7 +45,7 @@ class WholeTableOptimizer:
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         for key, value in state.items():
-            name, moment = key.split(".")
+            name, _, moment = key.rpartition(".")  # the name of a parameter may contain dots
             self.optimizer.state[self.tables[name]][moment] = value.clone()  # torch writes into it
 
 

@@ -312,7 +312,7 @@ def _named(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _held(module: nn.Module) -> dict[str, Tensor]:
-    """Return the same by names without dots, which optimizers put between the names of a tensor and a moment."""
+    """Return the same by names with - instead of dots, as in stored runs."""
     return {name.replace(".", "-"): value for name, value in _named(module).items()}
 
 

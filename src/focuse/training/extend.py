@@ -153,7 +153,7 @@ def _extend_optimizer_state(state: Mapping[str, Tensor], tables: Tables, inverse
     """
     made = {}
     for key, value in state.items():
-        name, _, part = key.partition(".")
+        name, _, part = key.rpartition(".")
         lacking = len(tables[name]) - len(value) if name in tables and value.dim() else 0
         joined = inverse_relations and name == "relation" and lacking > 0
         if joined:  # new rows are appended to the relations and to their inverses
