@@ -1,9 +1,13 @@
 """Choice of the device, and errors of too little memory."""
 
+from typing import Any
+
 import pytest
 import torch
 
+import focuse
 from focuse.engines.factory import choose_device, explain_memory_errors
+from focuse.engines.native import library
 from focuse.errors import FocuseError
 
 
@@ -16,10 +20,22 @@ def test_auto_device_is_the_gpu_if_available_and_supported_by_the_engine(
     assert choose_device("auto", "partitioned") == "cpu"
 
 
-def test_missing_device_is_an_error() -> None:
-    assert choose_device("cpu") == "cpu"
-    with pytest.raises(FocuseError, match="is not available; use 'auto' or 'cpu'"):
-        choose_device("cuda:99")
+def test_a_device_is_a_gpu_or_cpu() -> None:
+    assert choose_device("cpu") == choose_device("cpu:0") == "cpu"
+    for name in ("cuda:99", "meta"):
+        with pytest.raises(FocuseError, match="is not available; use 'auto' or 'cpu'"):
+            choose_device(name)
+
+
+@pytest.mark.skipif(library() is None, reason="the C++ library was not built")
+@pytest.mark.parametrize("model", ["gtranse", "suke"])
+def test_a_loss_without_kernels_is_left_to_autograd_with_a_note(small: focuse.Graph, listen: Any, model: str) -> None:
+    settings = {"model": model, "dim": 4, "epochs": 1}
+    with pytest.raises(FocuseError, match="engine 'native': its kernels cannot compute this loss; use the engine 'aut"):
+        focuse.train(small, engine="native", **settings)
+    notes = listen().notes
+    focuse.train(small, **settings)
+    assert any("its kernels cannot compute this loss" in note for note in notes)
 
 
 def test_out_of_memory_is_one_line_and_other_errors_are_not_changed() -> None:

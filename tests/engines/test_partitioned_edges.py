@@ -31,7 +31,7 @@ def test_every_edge_is_read_once_with_its_ids_and_weight(
     names = [[f"e{id}" for id in random.integers(0, 50, 500)] for _ in range(2)]
     graph = from_columns(names[0], [f"r{id}" for id in random.integers(0, 3, 500)], names[1], random.random(500))
     assignment = PartitionAssignment.random(len(graph.entities), partitions, 0)
-    write_edge_buckets(tmp_path / "edges", graph, fit_normalizer("none", graph), assignment, lambda: None)
+    write_edge_buckets(tmp_path / "edges", graph, fit_normalizer("none", graph), assignment)
     file, rows = EdgeBuckets.open(tmp_path / "edges"), int(assignment.sizes.max())
     assert np.array_equal(file.assignment.row, assignment.row)
     found, stages = [], list(epoch_stages(partitions, min(2, partitions), 0, 0, rounds=2))
@@ -57,7 +57,7 @@ def test_a_stage_has_edges_from_all_over_a_sorted_graph(tmp_path: Path, monkeypa
     names = [[f"e{id}" for id in random.integers(0, 50, count)] for _ in range(2)]
     graph = from_columns(names[0], [f"r{at * 20 // count:02}" for at in range(count)], names[1], random.random(count))
     assignment = PartitionAssignment.random(len(graph.entities), 4, 0)
-    file = write_edge_buckets(tmp_path / "edges", graph, fit_normalizer("none", graph), assignment, lambda: None)
+    file = write_edge_buckets(tmp_path / "edges", graph, fit_normalizer("none", graph), assignment)
     for stage in epoch_stages(4, 2, 0, 0, rounds=3):
         relations = np.bincount(file.read(stage, 20)[:, 1], minlength=20)
         assert np.median(relations) > 0.8 * relations.mean()
@@ -68,7 +68,7 @@ def test_crowding_is_the_probability_that_two_ends_are_in_the_same_partition(tmp
     names = [[f"e{id}" for id in random.integers(0, 400, 9000)] for _ in range(2)]
     graph = from_columns(names[0], ["r"] * 9000, names[1], random.random(9000))
     assignment = PartitionAssignment.random(len(graph.entities), 4, 0)
-    file = write_edge_buckets(tmp_path / "edges", graph, fit_normalizer("none", graph), assignment, lambda: None)
+    file = write_edge_buckets(tmp_path / "edges", graph, fit_normalizer("none", graph), assignment)
 
     def stage(slots: tuple[int, ...], parts: object) -> Stage:
         """Of the edges between its partitions the first of so many parts, [c, c]; 0 for none."""

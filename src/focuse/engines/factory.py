@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from focuse.engines.autograd import AutogradEngine
-from focuse.engines.base import Engine, FusableOptimizer, TableOptimizer
+from focuse.engines.base import Engine, FusableOptimizer, TableOptimizer, fused_objective
 from focuse.engines.fused_cpu import FusedCpuEngine
 from focuse.engines.gpu import CudaGraphEngine, FusedGpuEngine
 from focuse.engines.process_group import PEER_LOST, ProcessGroup, current_group, is_peer_lost
@@ -17,6 +17,7 @@ from focuse.engines.scorer import TableScorer
 from focuse.engines.sharded import EmbeddingExchange, ShardedEngine, ShardedScorer
 from focuse.errors import FocuseError
 from focuse.models.base import Model
+from focuse.objective.losses import ObjectiveFunction
 
 
 def make_engine(
@@ -26,8 +27,9 @@ def make_engine(
     optimizer: TableOptimizer,
     entities: int | None = None,
     inverse_relations: bool = False,
+    objective: ObjectiveFunction | None = None,
 ) -> Engine:
-    """Return the engine `name` over `tables`; 'auto' selects the fused engine of the device if it supports the model.
+    """Return the engine `name` over `tables`; 'auto' selects the fused engine if it supports model and objective.
 
     The sharded engine takes this process's rows of the table of all `entities`. With `inverse_relations` the relation
     table has the rows r and r + R for each relation r.
@@ -42,6 +44,8 @@ def make_engine(
     device = tables["entity"].device
     fused = FusedCpuEngine if device.type == "cpu" else FusedGpuEngine
     lacking = fused.unsupported_reason(model, device, optimizer, inverse_relations)
+    if objective is not None and fused_objective(objective) is None:
+        lacking = lacking or "its kernels cannot compute this loss"
     if name == "native" and lacking:
         raise FocuseError(f"engine 'native': {lacking}; use the engine 'auto'")
     engine_class: type[AutogradEngine] = fused
@@ -64,14 +68,16 @@ def make_group_scorer(
 
 
 def choose_device(name: str, engine: str = "auto") -> str:
-    """Return the device to use; 'auto' selects a GPU if there is one and the engine supports it."""
+    """Return the device to use, a GPU or 'cpu'; 'auto' selects a GPU if there is one and the engine supports it."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() and engine != "partitioned" else "cpu"
     try:
-        torch.empty(0, device=name)
+        kind = torch.empty(0, device=name).device.type
     except (RuntimeError, AssertionError):
-        raise FocuseError(f"device {name!r} is not available; use 'auto' or 'cpu'") from None
-    return name
+        kind = ""
+    if kind not in ("cpu", "cuda"):
+        raise FocuseError(f"device {name!r} is not available; use 'auto' or 'cpu'")
+    return "cpu" if kind == "cpu" else name
 
 
 @contextmanager

@@ -15,7 +15,7 @@ thread loads and writes back partitions while others are trained.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -289,14 +289,13 @@ class EdgeBuckets:
 
 
 def write_edge_buckets(
-    path: Path, graph: Graph, normalizer: Normalizer, assignment: PartitionAssignment, tick: Callable[[], Any]
+    path: Path, graph: Graph, normalizer: Normalizer, assignment: PartitionAssignment
 ) -> EdgeBuckets:
     """Write the edges of `graph` to disk by buckets, in two passes: count them, then write each to its bucket."""
     partitions, part = assignment.partitions, assignment.part
     counts = np.zeros(partitions * partitions, np.int64)
     for piece in chunks(len(graph), CHUNK):
         counts += np.bincount(_bucket_of(graph, piece, assignment), minlength=len(counts))
-        tick()
     specs = {
         "counts": ArraySpec.of(counts),
         "edges": ArraySpec(np.dtype("<i4"), (len(graph), COLUMNS)),
@@ -321,8 +320,7 @@ def write_edge_buckets(
                 for at in np.flatnonzero(sizes).tolist():
                     file.write("edges", edges[begin[at] : begin[at] + sizes[at]], int(ends[at]))
                 ends += sizes
-                tick()
-        file.seal(drop_cache=True)
+                file.seal(drop_cache=True)
     return EdgeBuckets(path, counts, assignment)
 
 

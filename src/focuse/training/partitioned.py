@@ -155,7 +155,8 @@ class PartitionedPlacement(Placement):
             **model.init_parameters(config.dim, torch.Generator()),
         }
         optimizer = make_optimizer(config.optimizer, tables, config.lr or 0)
-        engine = make_engine("partitioned", model, tables, optimizer, inverse_relations=config.reciprocal)
+        parts = model, tables, optimizer, problem.entities, config.reciprocal
+        engine = make_engine("partitioned", *parts, problem.objective)
         super().__init__(problem, engine, checkpoint)
 
     def open(self, folder: RunFolder | None, note: Callable[[str], None]) -> None:
@@ -169,7 +170,7 @@ class PartitionedPlacement(Placement):
             files.create(self.partitions)
             assignment = PartitionAssignment.random(entities, self.partitions, self.config.seed)
             triples = self.problem.triples
-            self.edges = write_edge_buckets(path, triples.facts, triples.normalizer, assignment, lambda: None)
+            self.edges = write_edge_buckets(path, triples.facts, triples.normalizer, assignment)
             relations = len(triples.facts.relations)
             initial = write_initial_partitions(files, assignment, self.config, self.engine.scorer.model, relations)
         else:

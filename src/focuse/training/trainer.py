@@ -316,7 +316,8 @@ def build_engine(problem: TrainingProblem, checkpoint: Checkpoint | None, report
     if checkpoint and checkpoint.optimizer:  # an extension of a partitioned run has no optimizer state
         state = checkpoint.optimizer.items()
         optimizer.load({name: value.to(config.device) for name, value in state})
-    return make_engine(config.engine, problem.model, tables, optimizer, problem.entities, config.reciprocal)
+    parts = problem.model, tables, optimizer, problem.entities, config.reciprocal
+    return make_engine(config.engine, *parts, problem.objective)
 
 
 def make_trainer(
