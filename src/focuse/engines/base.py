@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Gradients = Mapping[str, tuple[Tensor | None, Tensor]]
 
 
-# Codes by which kernels select losses, nonlinearities, similarities and query operations.
+# Codes by which kernels select losses, nonlinearities, similarities, query operations and optimizers.
 LOSS_CODES = {
     "multiclass-nll": 0,
     "pairwise-nll": 1,
@@ -39,6 +39,7 @@ LOSS_CODES = {
 NONLINEARITY_CODES = {"linear": 0, "softplus": 1, "sigmoid": 2, "tanh": 3}
 SIMILARITY_CODES: dict[str | None, int] = {"dot": 0, "l1": 1, "l2": 2}
 QUERY_CODES = {"hadamard": 0, "complex": 1, "translation": 2}
+METHOD_CODES = {"adam": 0, "adagrad": 1}
 
 
 def fused_objective(objective: object) -> FusedObjective | None:

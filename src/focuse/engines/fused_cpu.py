@@ -26,6 +26,7 @@ from torch import Tensor
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import (
     LOSS_CODES,
+    METHOD_CODES,
     NONLINEARITY_CODES,
     OPTIMIZER_NEEDED,
     QUERY_CODES,
@@ -112,7 +113,6 @@ def _leaf(values: Tensor) -> Tensor:
     return values.detach().requires_grad_()
 
 
-METHOD_CODES = {"adam": 0, "adagrad": 1}
 SCOPE_CODES = {"tables": 0, "touched": 1, "rows": 2}
 # Positives are divided into groups, and at most one thread works on each group. Each group has its own sum of the
 # gradient of the whole pool. The number of groups depends only on the machine, so that the number of threads does not

@@ -17,7 +17,6 @@ import gc
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
@@ -32,6 +31,7 @@ from focuse.engines.base import (
     TrainBatch,
     TrainBatches,
     fused_objective,
+    has_triton,
     unsupported_model,
 )
 from focuse.models.base import Model, RandomnessUnavailableError
@@ -165,7 +165,7 @@ class FusedGpuEngine(CudaGraphEngine):
         """Return why this engine does not support the training, or '' if it does."""
         if device.type != "cuda":
             return "it needs an NVIDIA GPU (device 'cuda')"
-        if find_spec("triton") is None:
+        if not has_triton():
             return "it needs the package triton"
         if model.fused is None or model.fused.query is None or inverse_relations:
             return unsupported_model(model, inverse_relations)

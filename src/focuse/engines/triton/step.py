@@ -27,7 +27,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from focuse.engines.base import LOSS_CODES, NONLINEARITY_CODES, QUERY_CODES, SIMILARITY_CODES, FusableOptimizer
+from focuse.engines.base import (
+    LOSS_CODES,
+    METHOD_CODES,
+    NONLINEARITY_CODES,
+    QUERY_CODES,
+    SIMILARITY_CODES,
+    FusableOptimizer,
+)
 from focuse.engines.triton.device_math import (
     ADAGRAD,
     COMPLEX,
@@ -424,8 +431,7 @@ def update_rows(buffers: StepBuffers, entries: SortedEntries, addend: Tensor | N
         entries.starts, chunk_sums, relation_count, buffers.queries, buffers.entries, **sizes,
     )  # fmt: skip
     power, strength = task.penalty(per_triple=False)
-    method = {"adam": 0, "adagrad": 1}[spec.method]
-    how = {"method": method, "beta1": spec.betas[0], "beta2": spec.betas[1]}
+    how = {"method": METHOD_CODES[spec.method], "beta1": spec.betas[0], "beta2": spec.betas[1]}
     update_kernel[(relation_count + len(tables["entity"]), pieces)](
         tables["entity"], *optimizer.moments("entity")[:2], tables["relation"], *optimizer.moments("relation")[:2],
         buffers.sources, entries.entries, entries.places, buffers.coefficients, entries.starts, chunk_sums,
