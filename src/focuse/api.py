@@ -50,6 +50,7 @@ from focuse.training.callbacks import (
 )
 from focuse.training.extend import Extension, RequestedChange, build_extension, read_extended, write_extended
 from focuse.training.label_exponent import LabelExponentTrial, choose_label_exponent, read_trials, write_trials
+from focuse.training.memory_planner import partition_if_needed
 from focuse.training.problem import build_model
 from focuse.training.shared_memory import PreparedData, prepare_once_per_machine
 from focuse.training.trainer import Trainer, make_trainer
@@ -554,7 +555,7 @@ def train(
     prepare = partial(_prepare, chosen, reporter, *given)
     with limited_memory(chosen.memory_limit), explain_memory_errors():
         resolved, splits, normalizer = prepare_once_per_machine(prepare) if chosen.engine == "sharded" else prepare()
-        resolved = preparation.partition_if_needed(resolved, splits, reporter, out is not None)
+        resolved = partition_if_needed(resolved, splits, reporter, out is not None)
         preparation.report_settings(resolved, reporter)
         resolved, label_exponent_trials = choose_label_exponent(resolved, splits, normalizer, reporter, deadline)
         callback_reporter = CallbackReporter(

@@ -13,10 +13,9 @@ from focuse.data import readers
 from focuse.errors import FocuseError
 from focuse.option_strings import parse_partitions
 from focuse.system import parse_memory
-from focuse.training import memory_planner, preparation
+from focuse.training import memory_planner
 from focuse.training.callbacks import Reporter
-from focuse.training.memory_planner import partitions_for
-from focuse.training.preparation import STEP_BYTES
+from focuse.training.memory_planner import STEP_BYTES, partitions_for
 
 
 @pytest.mark.parametrize(
@@ -43,7 +42,7 @@ def test_active_partitions_fit_into_memory() -> None:
         partitions, slots = partitions_for(10_000, available)
         assert (slots + 1) * -(-10_000 // partitions) <= available * 1.01
         assert slots >= 2
-    with pytest.raises(FocuseError, match="too little"):
+    with pytest.raises(FocuseError, match=r"needed, .* free \(this process already uses"):
         partitions_for(10**12, 10**6)
 
 
@@ -70,12 +69,12 @@ def test_auto_is_partitioned_only_if_memory_is_short(tmp_path: Path, monkeypatch
     partitioned = focuse.train(graph(), out=tmp_path / "b", memory_limit=f"{SMALL_STEP + 8000}B", **SMALL)
     assert partitioned.settings.engine == "partitioned"
     assert parse_partitions(partitioned.settings.partitions or "")[0] > 1
+    assert {partitioned.settings.provenance[name] for name in ("engine", "partitions")} == {"derived"}
     assert (tmp_path / "b" / "partitions").is_dir()
 
 
 def test_auto_looks_at_the_free_memory_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (preparation, memory_planner):
-        monkeypatch.setattr(module, "free_memory", lambda: SMALL_STEP + 8_000)
+    monkeypatch.setattr(memory_planner, "free_memory", lambda: SMALL_STEP + 8_000)
     run = focuse.train(graph(), out=tmp_path / "a", **SMALL)
     assert run.settings.engine == "partitioned"
     # What cannot be partitioned is trained in memory.
@@ -105,7 +104,9 @@ def test_a_choice_of_partitions_that_learns_worse_or_has_no_effect_is_noted(
         def note(self, text: str) -> None:
             notes.append(text)
 
-    focuse.train(graph(), dim=4, epochs=1, label_exponent=1, out=tmp_path / "run", progress=Listening(), **settings)
+    given = {"dim": 4, "epochs": 1, "label_exponent": 1, **settings}
+    run = focuse.train(graph(), out=tmp_path / "run", progress=Listening(), **given)
+    assert {run.settings.provenance[name] for name in given} == {"given"}
     found = [text for text in notes if "partitions are not used" in text or "two partitions" in text]
     assert [note in text for text in found] == ([True] if note else [])
 
@@ -114,7 +115,7 @@ def test_too_little_memory_is_one_error_without_notes(tmp_path: Path, monkeypatc
     monkeypatch.setattr(system, "used_memory", lambda: 0)
     notes: list[str] = []
     monkeypatch.setattr(Reporter, "note", lambda self, text: notes.append(text))
-    with pytest.raises(FocuseError, match="too little"):
+    with pytest.raises(FocuseError, match=r"needed, .* free \(this process already uses"):
         focuse.train(
             graph(),
             dim=8,
@@ -133,6 +134,10 @@ def test_too_little_memory_is_one_error_without_notes(tmp_path: Path, monkeypatc
         ({"negative_sampling": "all"}, "needs every entity in memory"),
         ({"optimizer": "adam"}, "needs the optimizer"),
         ({"out": None}, "needs a run folder"),
+        (
+            {"model": "beurre", "label_exponent": None, "weight_scaling": "global"},
+            "initializes its rows as a whole table",
+        ),
     ],
 )
 def test_a_training_that_exceeds_the_memory_limit_is_refused(

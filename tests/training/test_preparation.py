@@ -112,14 +112,14 @@ def test_known_negatives_are_in_no_split(tmp_path: Path, signed: Any, listen: An
     )
     assert run.splits.known_negatives is not None
     assert len(run.splits.known_negatives) == 40 + 2
-    assert any("1 false triple is also in rows and left out" in note for note in recorder.notes)
+    assert any("1 known negative is also in rows and left out" in note for note in recorder.notes)
     assert any("'zz'" in note for note in recorder.notes)
-    assert any("42 triples known to be false" in note for note in recorder.notes)
+    assert any("42 known negatives" in note for note in recorder.notes)
     assert sum(len(graph) for graph in parts(run)) == 160
     assert all(graph.weight.min() >= 0 for graph in parts(run))
     assert min(map(len, parts(run))) > 0
     only = set(run.splits.known_negatives.tail) - {tail for graph in parts(run) for tail in graph.tail}
-    assert len(only) == 8  # named by false triples alone, and still in the vocabulary
+    assert len(only) == 8  # named by known negatives alone, and still in the vocabulary
     again = focuse.load(tmp_path / "run").splits.known_negatives
     assert again is not None
     assert again.to_arrow().equals(run.splits.known_negatives.to_arrow())
@@ -151,7 +151,7 @@ def test_held_out_triples_among_known_negatives_are_not_evaluated(signed: Any, l
     for part in (run.splits.valid, run.splits.test):
         assert len(part) == 2
         assert not np.isin(part.keys, run.splits.known_negatives.keys).any()  # type: ignore[union-attr]
-    assert sum("1 row is known to be false and not evaluated" in note for note in recorder.notes) == 2
+    assert sum("1 known negative is not evaluated" in note for note in recorder.notes) == 2
     assert run.evaluate(held).all.n == 2
 
 
@@ -173,7 +173,7 @@ def test_negative_weights_without_a_setting_give_a_note(signed: Any, listen: Any
         ({"lower_is_better": ["p"]}, "has no name"),
         ({"negative_weights": "known-negative", "lower_is_better": True}, "lower is better"),
         ({"negative_weights": "known-negatives"}, "did you mean known-negative"),
-        ({"known_negatives": [("h1", "r", "t39")], "weight_mode": "none"}, "none of its false triples"),
+        ({"known_negatives": [("h1", "r", "t39")], "weight_mode": "none"}, "none of its known negatives"),
     ],
 )
 def test_inapplicable_settings_are_refused(options: dict[str, Any], says: str, signed: Any) -> None:

@@ -60,5 +60,5 @@ def test_given_known_negatives_are_scaled_to_unit_evidence() -> None:
     assert read_known_negatives([("a", "r", "b"), ("a", "r", "c")]).weight.tolist() == [1, 1]
     assert read_known_negatives([("a", "r", "b", 0), ("a", "r", "c", 0)]).weight.tolist() == [1, 1]
     assert read_known_negatives([("a", "r", "b", -5), ("a", "r", "c", 10)]).weight.tolist() == [0.5, 1]
-    with pytest.raises(FocuseError, match="1 of 2 false triples have evidence of strength 0"):
+    with pytest.raises(FocuseError, match="1 of 2 known negatives have evidence of strength 0"):
         read_known_negatives([("a", "r", "b", 0), ("a", "r", "c", 1)])

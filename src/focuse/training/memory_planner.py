@@ -1,8 +1,9 @@
-"""Decide whether a training that does not fit into memory can use partitions, and how many."""
+"""Decide whether a training fits into memory, and otherwise whether it can use partitions, and how many."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from focuse.config import Config
 from focuse.data.splits import Splits
@@ -13,18 +14,26 @@ from focuse.option_strings import parse_partitions
 from focuse.system import format_size, free_memory, used_memory
 from focuse.training.callbacks import Reporter
 from focuse.training.label_exponent import DEFAULT_EXPONENT
-from focuse.training.preparation import MOMENTS_PER_PARAMETER, PARTITIONED, needed_memory, step_memory
 
+PARTITIONED = "partitioned"
+EDGE_BYTES = 42  # bytes per edge in memory: three ids, a weight, the order of an epoch, and keys for validation
+STEP_BYTES = 100_000_000  # of kernels and validation
+MOMENTS_PER_PARAMETER = {"sparse-adagrad": 1, "sparse-adam": 2}  # values that an optimizer stores per parameter
+DENSE_COPIES = 5  # moments and gradients of optimizers that update whole tables
+AUTOGRAD_COPIES = 12  # of the embeddings of negatives, for gradients
 DEFAULT_PARTITIONS = 32  # with fewer partitions an epoch does not read less, and shuffles edges less well
 MOST_PARTITIONS = 1024
 BUFFER_SHARE = 0.6  # fraction of the free memory; the rest is for the edges of a stage and for the page cache
 
 
-def plan_partitions(config: Config, splits: Splits, reporter: Reporter, has_run_folder: bool) -> Config:
-    """Return the config for the engine 'partitioned' if it is requested, or if the training does not fit into memory.
+def partition_if_needed(config: Config, splits: Splits, reporter: Reporter, has_run_folder: bool) -> Config:
+    """Return the config, with the engine 'partitioned' if it is requested or if 'auto' does not fit into memory.
 
-    `has_run_folder` is True if the run is written to a folder during training, which partitions need.
+    `has_run_folder` is True if the run is written to a folder during training, which partitions need. A training that
+    exceeds a given `memory_limit` with every engine raises FocuseError.
     """
+    if config.engine not in ("auto", PARTITIONED) or (config.engine == "auto" and fits_in_memory(config, splits)):
+        return config
     memory, need = free_memory(), needed_memory(config, splits)
     reason = unsupported_reason(config, splits, has_run_folder)
     sizes = f"training in memory takes about {format_size(need)}, and {format_size(memory)} are free"
@@ -38,12 +47,16 @@ def plan_partitions(config: Config, splits: Splits, reporter: Reporter, has_run_
             return config
     elif reason:
         raise FocuseError(f"engine 'partitioned': {reason}; use the engine 'auto'")
-    resolved = config.derive(engine=PARTITIONED, partitions=_choose_partitions(config, splits, memory))
+    values = {"engine": PARTITIONED, "partitions": _choose_partitions(config, splits, memory)}
+    derived = [name for name in values if getattr(config, name) in (None, "auto")]
+    resolved = replace(config, **values, provenance={**config.provenance, **dict.fromkeys(derived, "derived")})
     if config.engine == "auto":
         reporter.note(f"{sizes}: tables are kept on disk and trained by partitions (engine 'partitioned')")
     partitions, slots, _ = parse_partitions(str(resolved.partitions))
     if slots == 2 < partitions:
-        reporter.note("with two partitions in memory, negatives come only from those of the edge; three are better")
+        reporter.note(
+            "with two partitions in memory, negatives come only from the partitions of each edge; load at least three"
+        )
     if resolved.weight_mode == "soft-labels" and resolved.label_exponent is None:
         reporter.note(
             f"label exponent {DEFAULT_EXPONENT:g} is used: selecting it takes too long; label_exponent sets another"
@@ -82,9 +95,8 @@ def partitions_for(rows: int, available: float) -> tuple[int, int]:
         partitions = max(DEFAULT_PARTITIONS, math.ceil(4 * rows / available))
     if partitions > MOST_PARTITIONS:
         raise FocuseError(
-            f"{format_size(max(available, 0))} are left for {format_size(rows)} of embeddings and optimizer state, too "
-            f"little, because the process uses {format_size(used_memory())} already; raise memory_limit, or lower "
-            "dim or batch_size"
+            f"{format_size(rows)} of embeddings and optimizer state needed, {format_size(max(available, 0))} free "
+            f"(this process already uses {format_size(used_memory())}); raise memory_limit or lower dim or batch_size"
         )
     return partitions, max(2, min(partitions - 1, int(available * partitions / rows) - 1))
 
@@ -105,6 +117,7 @@ def unsupported_reason(settings: Config, splits: Splits, has_run_folder: bool) -
         != ("uniform", "uniform"),
         f"the model {settings.model!r} computes its entities from the whole graph": model.encoder is not None
         or bool(model.requires & {"edges", "attributes"}),
+        f"the model {settings.model!r} initializes its rows as a whole table": "whole table" in model.requires,
         f"the model {settings.model!r} predicts confidences": model.confidence_head is not None,
         "it does not support semi-supervised training": settings.semi_supervised != "none",
         "it supports one weight per edge, not several columns": splits.merger is not None,
@@ -113,3 +126,28 @@ def unsupported_reason(settings: Config, splits: Splits, has_run_folder: bool) -
         "it cannot start from another run": settings.init_from is not None,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def fits_in_memory(config: Config, splits: Splits) -> bool:
+    """Return whether a training fits into main memory; GPU memory is not checked."""
+    return config.device != "cpu" or needed_memory(config, splits) <= free_memory()
+
+
+def needed_memory(config: Config, splits: Splits) -> int:
+    """Return the bytes that a training in memory needs, as measured with models of several kinds."""
+    train, width = splits.train, config.make_model().widths(config.dim)[0]
+    state = MOMENTS_PER_PARAMETER.get(config.optimizer, DENSE_COPIES)
+    copies = 2 if len(splits.valid) else 1  # of the best and of the final tables
+    tables = 4 * len(train.entities) * width * (1 + state + copies)
+    return tables + EDGE_BYTES * len(train) + step_memory(config, len(train.entities))
+
+
+def step_memory(config: Config, entities: int) -> int:
+    """Return the bytes that a batch takes besides tables and edges: scores of negatives, and often their embeddings."""
+    model = config.make_model()
+    candidates = entities if config.negative_sampling == "all" else config.num_negatives or 1
+    scores = 4 * (config.batch_size or 1) * candidates
+    if model.fused is not None:
+        return STEP_BYTES + 2 * scores
+    by_product = model.similarity == "dot" and config.negative_sampling != "per-triple"
+    return STEP_BYTES + AUTOGRAD_COPIES * scores * (1 if by_product else model.widths(config.dim)[0])

@@ -24,6 +24,8 @@ from focuse.option_strings import parse_named_numbers
 from focuse.system import chunks, format_size, free_memory
 from focuse.training.callbacks import Reporter
 
+SPLIT_BYTES = 150  # bytes per edge while a graph is split in memory
+
 
 def split_known_negatives(graph: Graph, negative: bool = False, zero: bool = False) -> tuple[Graph, Graph | None]:
     """Split a graph into positives and known negatives; the second result is None if there are no known negatives.
@@ -42,8 +44,8 @@ def split_known_negatives(graph: Graph, negative: bool = False, zero: bool = Fal
         return graph, None
     if graph.lower_is_better:
         raise FocuseError(
-            f"{graph.source}: lower is better, so that weights of 0 and below are the strongest; name false triples in "
-            "a file of their own (known_negatives)"
+            f"{graph.source}: lower is better, so that weights of 0 and below are the strongest; name known negatives "
+            "in a file of their own (known_negatives)"
         )
     values = graph.weight[:, None] if graph.columns is None else graph.columns.values
     below, nothing = (values < 0) & negative, (values == 0) & zero
@@ -77,8 +79,8 @@ def read_known_negatives(source: Any) -> Graph:
     without = int((evidence == 0).sum())
     if without:
         raise FocuseError(
-            f"{graph.source}: {without:,} of {len(graph):,} false triples have evidence of strength 0; give all of "
-            "them a strength above 0, or remove the column"
+            f"{graph.source}: {without:,} of {len(graph):,} known negatives have evidence of strength 0; give all "
+            "of them a strength above 0, or remove the column"
         )
     return _as_known_negatives(graph, evidence / evidence.max())
 
@@ -248,8 +250,7 @@ def fit_training_normalizer(settings: Config, splits: Splits) -> Normalizer:
     if name == "none" and literal and not in_unit_range(train.weight):
         raise FocuseError(
             f"{train.source}: the model {settings.model!r} learns weights in [0, 1] as they are, found "
-            f"{train.weight.min():g} to {train.weight.max():g}; use weight_scaling 'relation', 'global' or 'quantile' "
-            "(weight_scaling 'relation')"
+            f"{train.weight.min():g} to {train.weight.max():g}; use weight_scaling 'relation', 'global' or 'quantile'"
         )
     return fit_normalizer(name or "relation", train)
 
@@ -290,15 +291,15 @@ def _with_known_negatives(
     every = replace(concatenate(parts), lower_is_better=False, columns=None, source=source).merge_repeated("max")
     doubted = np.isin(every.keys, facts.keys)
     if doubted.any():
-        reporter.note(f"{counted(int(doubted.sum()), 'false triples', 'are')} also in {facts.source} and left out")
+        reporter.note(f"{counted(int(doubted.sum()), 'known negatives', 'are')} also in {facts.source} and left out")
     every = every.select(~doubted)
     if not len(every):
-        raise FocuseError(f"{every.source}: none of its false triples can be used; see the notes, or remove them")
+        raise FocuseError(f"{every.source}: none of its known negatives can be used; see the notes, or remove them")
     if settings.weight_mode == "focuse" or settings.loss not in ("multiclass-nll", SQUARED_ERROR):
         raise FocuseError(
-            "false triples need weight_mode 'soft-labels', or weight_mode 'none' with the loss 'multiclass-nll'"
+            "known negatives need weight_mode 'soft-labels', or weight_mode 'none' with the loss 'multiclass-nll'"
         )
-    reporter.note(f"{counted(len(every), 'triples')} known to be false")
+    reporter.note(counted(len(every), "known negatives"))
     valid, test = (_without_known_negatives(part, every, reporter) for part in (splits.valid, splits.test))
     return replace(splits, valid=valid, test=test, known_negatives=every)
 
@@ -308,8 +309,7 @@ def _without_known_negatives(part: Graph, false: Graph, reporter: Reporter) -> G
     doubted = np.isin(part.keys, false.keys)
     if not doubted.any():
         return part
-    rows = counted(int(doubted.sum()), "rows", "are")
-    reporter.note(f"{part.source}: {rows} known to be false and not evaluated")
+    reporter.note(f"{part.source}: {counted(int(doubted.sum()), 'known negatives', 'are')} not evaluated")
     return part.select(~doubted)
 
 
@@ -365,52 +365,3 @@ def ignore_equal_weights(settings: Config, splits: Splits, normalizer: Normalize
     )
     reporter.note(f"{why}: weights are ignored (weight_mode 'none')")
     return settings.derive(weight_mode="none", label_exponent=None)
-
-
-# ---- memory ---------------------------------------------------------------------------------------------------------
-
-PARTITIONED = "partitioned"
-SPLIT_BYTES = 150  # bytes per edge while a graph is split in memory
-EDGE_BYTES = 42  # bytes per edge in memory: three ids, a weight, the order of an epoch, and keys for validation
-STEP_BYTES = 100_000_000  # of kernels and validation
-MOMENTS_PER_PARAMETER = {"sparse-adagrad": 1, "sparse-adam": 2}  # values that an optimizer stores per parameter
-DENSE_COPIES = 5  # moments and gradients of optimizers that update whole tables
-AUTOGRAD_COPIES = 12  # of the embeddings of negatives, for gradients
-
-
-def partition_if_needed(config: Config, splits: Splits, reporter: Reporter, has_run_folder: bool) -> Config:
-    """Return the config, with the engine 'partitioned' if it is requested or if 'auto' does not fit into memory.
-
-    `has_run_folder` is True if the run is written to a folder during training, which partitions need. A training that
-    exceeds a given `memory_limit` with every engine raises FocuseError.
-    """
-    if config.engine not in ("auto", PARTITIONED) or (config.engine == "auto" and fits_in_memory(config, splits)):
-        return config
-    from focuse.training.memory_planner import plan_partitions  # which imports this module
-
-    return plan_partitions(config, splits, reporter, has_run_folder)
-
-
-def fits_in_memory(config: Config, splits: Splits) -> bool:
-    """Return whether a training fits into main memory; GPU memory is not checked."""
-    return config.device != "cpu" or needed_memory(config, splits) <= free_memory()
-
-
-def needed_memory(config: Config, splits: Splits) -> int:
-    """Return the bytes that a training in memory needs, as measured with models of several kinds."""
-    train, width = splits.train, config.make_model().widths(config.dim)[0]
-    state = MOMENTS_PER_PARAMETER.get(config.optimizer, DENSE_COPIES)
-    copies = 2 if len(splits.valid) else 1  # of the best and of the final tables
-    tables = 4 * len(train.entities) * width * (1 + state + copies)
-    return tables + EDGE_BYTES * len(train) + step_memory(config, len(train.entities))
-
-
-def step_memory(config: Config, entities: int) -> int:
-    """Return the bytes that a batch takes besides tables and edges: scores of negatives, and often their embeddings."""
-    model = config.make_model()
-    candidates = entities if config.negative_sampling == "all" else config.num_negatives or 1
-    scores = 4 * (config.batch_size or 1) * candidates
-    if model.fused is not None:
-        return STEP_BYTES + 2 * scores
-    by_product = model.similarity == "dot" and config.negative_sampling != "per-triple"
-    return STEP_BYTES + AUTOGRAD_COPIES * scores * (1 if by_product else model.widths(config.dim)[0])
