@@ -18,7 +18,6 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from itertools import product
 
 import numpy as np
@@ -39,7 +38,7 @@ from focuse.engines.triton.step import StepBuffers, StepTask, Tuning, differenti
 from focuse.models.registry import make_model
 from focuse.objective.focuse import FocusELayer, default_nonlinearity
 from focuse.objective.losses import FocusedLoss, Regularizer, SquaredError, make_loss
-from focuse.objective.negatives import AuxiliaryTriples, Batch, Negatives, NegativeSampler
+from focuse.objective.negatives import Batch, Negatives, NegativeSampler
 from focuse.objective.randomness import stream_seed
 
 DEVICE = torch.device("cuda")
@@ -138,11 +137,10 @@ class Training:
         self.data = Batch(*(part.to(DEVICE) for part in (*ids, (weight - weight.min()) / span)))
         self.model, self.dim, self.kind = make_model(model), dim, kind
         self.size = -(-len(self.data) // batches)
-        self.hints: AuxiliaryTriples | None = None
+        self.hints: Batch | None = None
         head = self.model.confidence_head
         if head is not None:
-            unclipped = partial(head.unclipped, parameters=self.model.parameters)
-            self.objective: FocusedLoss | SquaredError = SquaredError(unclipped, 0.2, head.activation)
+            self.objective: FocusedLoss | SquaredError = SquaredError(head, 0.2)
         else:
             self.objective = FocusedLoss(make_loss("multiclass-nll"), FocusELayer(default_nonlinearity(self.model)))
         self.penalty = None if head is not None else Regularizer(3, 1e-3)

@@ -20,7 +20,7 @@ from focuse.engines.optimizers import OPTIMIZERS, make_optimizer
 from focuse.models.registry import make_model
 from focuse.objective.focuse import FocusELayer
 from focuse.objective.losses import FocusedLoss, Regularizer, SquaredError, make_loss
-from focuse.objective.negatives import AuxiliaryTriples, Batch, Negatives, NegativeSampler
+from focuse.objective.negatives import Batch, Negatives, NegativeSampler
 
 SAMPLINGS = SETTINGS["negative_sampling"].choices
 
@@ -281,9 +281,9 @@ def ukge_step(
     **more: Any,
 ) -> float:
     engine = AutogradEngine(make_model(model), tables, optimizer)
-    chosen = SquaredError(torch.sigmoid, SHARE)
+    chosen = SquaredError(engine.model.confidence_head, SHARE)
     inferred = Batch(*map(torch.tensor, HINTS[:3]), torch.tensor(HINTS[3], dtype=torch.float64))
-    hints = AuxiliaryTriples(inferred, chosen.rule_loss) if with_auxiliary else None
+    hints = inferred if with_auxiliary else None
     return engine.step(Step(make_batch(), groups, chosen, BETA, auxiliary=hints, **more))
 
 

@@ -23,7 +23,7 @@ from focuse.models.base import join_inverse_relations, score_triples
 from focuse.models.registry import make_model
 from focuse.objective.focuse import FocusELayer
 from focuse.objective.losses import FocusedLoss, Regularizer, SoftLabelLoss, SquaredError, make_loss
-from focuse.objective.negatives import AuxiliaryTriples, Batch, Negatives, NegativeSampler
+from focuse.objective.negatives import Batch, Negatives, NegativeSampler
 from focuse.objective.randomness import generator
 from focuse.random_streams import RandomStream
 from focuse.training.problem import init_tables
@@ -133,8 +133,8 @@ def gradient_of(
     )
     hints = None
     if kind == "squared":
-        chosen = SquaredError(torch.sigmoid, 0.4)
-        hints = AuxiliaryTriples(batch_of(INFERRED, BOUNDS), chosen.rule_loss)
+        chosen = SquaredError(made.confidence_head, 0.4)
+        hints = batch_of(INFERRED, BOUNDS)
     loss = engine.step(Step(batch_of(TRIPLES, WEIGHTS), groups, chosen, BETA, penalty, auxiliary=hints))
     return loss, {name: ((old - tables[name]) / 0.5).numpy() for name, old in start(model).items()}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ from focuse.models.bilinear import DistMult
 from focuse.models.registry import make_model
 from focuse.objective.focuse import FocusELayer
 from focuse.objective.losses import LOSSES, FocusedLoss, SoftLabelLoss, SquaredError, make_loss, make_regularizer
-from focuse.objective.negatives import AuxiliaryTriples, Batch, NegativeSampler
+from focuse.objective.negatives import Batch, NegativeSampler
 from focuse.objective.randomness import draw_integers, stream_seed
 
 SAMPLINGS = SETTINGS["negative_sampling"].choices
@@ -83,7 +82,7 @@ class Case:
         if with_auxiliary:
             assert isinstance(objective, SquaredError)
             few = Batch(batch.head[:7], batch.relation[:7], batch.tail[:7].flip(0), batch.weight[:7])
-            auxiliary = AuxiliaryTriples(few, objective.rule_loss)
+            auxiliary = few
         shape = make_regularizer(penalty, scope)
         return [
             float(engine.step(Step(batch, sampler(batch, (0, 0, step)), objective, 0.3, shape, 0.5, auxiliary, step)))
@@ -113,7 +112,7 @@ def compare(
 def squared_error(model: Model) -> SquaredError:
     head = model.confidence_head
     assert head is not None
-    return SquaredError(partial(head.unclipped, parameters=model.parameters), 0.7, head.activation)
+    return SquaredError(head, 0.7)
 
 
 def objective_of(loss: str, bend: str | None) -> FocusedLoss:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 
 import pytest
@@ -26,7 +25,7 @@ from focuse.objective.losses import (
     SquaredError,
     make_loss,
 )
-from focuse.objective.negatives import AuxiliaryTriples, Batch, Negatives, NegativeSampler, make_negative_distribution
+from focuse.objective.negatives import Batch, Negatives, NegativeSampler, make_negative_distribution
 from focuse.objective.randomness import draw_integers, stream_seed
 
 PLAIN = ("complex", "distmult", "transe", "transe-l2", "ukge-logi", "ukge-rect")
@@ -100,9 +99,7 @@ class Case:
         if self.loss == "soft-label":
             return SoftLabelLoss(0.5)
         if self.loss == "squared-error":
-            made = make_model(self.model)
-            head = made.confidence_head
-            return SquaredError(partial(head.unclipped, parameters=made.parameters), 0.7, head.activation)
+            return SquaredError(make_model(self.model).confidence_head, 0.7)
         return FocusedLoss(make_loss(self.loss), FocusELayer(self.nonlinearity) if self.nonlinearity else None)
 
     def engine(self, kind, tables: dict[str, torch.Tensor]):
@@ -293,11 +290,11 @@ def test_an_objective_without_kernels_is_computed_by_autograd() -> None:
 
 def test_auxiliary_triples_are_computed_by_autograd() -> None:
     case = Case(model="ukge-logi", loss="squared-error")
-    assert_computed_by_autograd(case, auxiliary=AuxiliaryTriples(case.batch(4, 5), case.objective().rule_loss))
+    assert_computed_by_autograd(case, auxiliary=case.batch(4, 5))
 
 
 def assert_computed_by_autograd(
-    case: Case, objective: ObjectiveFunction | None = None, auxiliary: AuxiliaryTriples | None = None
+    case: Case, objective: ObjectiveFunction | None = None, auxiliary: Batch | None = None
 ) -> None:
     """The fused engine takes the very step of the engine that it is derived from."""
     results = []

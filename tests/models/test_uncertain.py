@@ -40,7 +40,7 @@ from focuse.models.uncertain import (
     log_volume,
 )
 from focuse.objective.losses import SquaredError
-from focuse.objective.negatives import AuxiliaryTriples, Batch, Negatives
+from focuse.objective.negatives import Batch, Negatives
 from focuse.training.problem import init_tables
 
 # ---- ukge -----------------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def test_suke_objective_matches_its_formula() -> None:
     random = np.random.default_rng(5)
     positive, negative, weight = random.normal(size=4), random.normal(size=(4, 3)), random.random(4)
     mask = np.array([[True, True, False], [True] * 3, [False] * 3, [True, False, True]])
-    objective = SquaredError(torch.sigmoid, plausibility=torch.sigmoid).for_model(bound())
+    objective = SquaredError(Suke.confidence_head).for_model(bound())
     expected = []
     for p, row, w, kept in zip(positive, negative, weight, mask, strict=True):
         others = row[kept]
@@ -249,10 +249,8 @@ def test_suke_a_step_moves_both_evaluators_by_their_gradient(with_hints: bool) -
     engine = AutogradEngine(Suke(), tables, make_optimizer("sgd", tables, rate))
     batch = Batch(torch.tensor([0, 1]), torch.tensor([0, 1]), torch.tensor([2, 3]), torch.tensor([0.9, 0.3]))
     corruptions = [Negatives("tail", torch.tensor([[4, 1], [0, 2]]))]
-    hints = AuxiliaryTriples(
-        Batch(*(torch.tensor([i]) for i in (3, 0, 4)), torch.tensor([1.0])), lambda s, w: s.sum() * 1e6
-    )
-    objective = SquaredError(torch.sigmoid, rule_weight=0.3, plausibility=torch.sigmoid)
+    hints = Batch(*(torch.tensor([i]) for i in (3, 0, 4)), torch.tensor([1.0]))
+    objective = SquaredError(Suke.confidence_head, rule_weight=0.3)
     engine.step(Step(batch, corruptions, objective, 1.0, auxiliary=hints if with_hints else None))
     moved = (first["evaluators"] - engine.tables["evaluators"].double().numpy()) / rate
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import numpy as np
 import pytest
@@ -242,8 +241,7 @@ NAMES = pytest.mark.parametrize("name", PHI)
 
 
 def squared_error(name: str, share: float = 0.2) -> SquaredError:
-    head = make_model(name).confidence_head
-    return SquaredError(partial(head.unclipped, parameters={}), share)
+    return SquaredError(make_model(name).confidence_head, share)
 
 
 @NAMES
@@ -291,7 +289,7 @@ def test_rule_loss_counts_only_confidence_below_the_bound(name: str, share: floa
 
 
 def test_rule_weight_defaults_to_a_fifth() -> None:
-    assert SquaredError(torch.sigmoid).rule_weight == 0.2
+    assert SquaredError(ConfidenceHead()).rule_weight == 0.2
 
 
 @pytest.mark.parametrize(("negative", "mask"), [((3,), None), ((2, 4), None), ((3, 4), (3, 1)), ((3, 4), (3,))])
@@ -380,7 +378,7 @@ def test_confidence_uses_the_current_parameters_of_the_model() -> None:
         name, confidence_head = "bent", BentHead("bent")
 
     bend = torch.tensor(2.0, requires_grad=True)
-    objective = SquaredError(torch.sigmoid).for_model(Bent().bind({"bend": bend}))
+    objective = SquaredError(Bent.confidence_head).for_model(Bent().bind({"bend": bend}))
     one = torch.ones(1)
     objective(one, one[:, None], one, None, 1.0).sum().backward()
     assert bend.grad is not None

@@ -22,7 +22,7 @@ from focuse.engines.base import Step
 from focuse.engines.fused_cpu import FusedCpuEngine
 from focuse.engines.optimizers import make_optimizer
 from focuse.errors import Stopped
-from focuse.models.base import confidence
+from focuse.models.base import ConfidenceHead, confidence
 from focuse.models.uncertain import UkgeLogi
 from focuse.objective.losses import SquaredError
 from focuse.objective.negatives import Batch, NegativeSampler
@@ -156,7 +156,7 @@ def test_pool_samples_replace_some_negatives_of_a_batch(sampling: str, known: bo
             total += float(kept.mean()) if len(kept) else 0.0
     samples = [column[20:] for column in (joined.head, joined.relation, joined.tail)]
     total += len(groups) * float((phi(engine.scorer.score(*samples)) - joined.weight[20:]).square().sum())
-    found = engine.step(Step(joined, widened, SquaredError(torch.sigmoid, activation="sigmoid"), 1.0))
+    found = engine.step(Step(joined, widened, SquaredError(ConfidenceHead("sigmoid")), 1.0))
     assert found == pytest.approx(total, rel=1e-5)
 
 
@@ -172,7 +172,7 @@ def test_the_fused_engine_takes_the_same_step(sampling: str) -> None:
         joined, groups = pool(batch, NegativeSampler(sampling, 6, ENTITIES)(batch, 11), 3, 4, engine.scorer)
         # As if the model had moved on: else errors of samples are but rounding, and so are Adam's steps.
         joined = replace(joined, weight=0.8 * joined.weight)
-        losses.append(engine.step(Step(joined, groups, SquaredError(torch.sigmoid, activation="sigmoid"), 1.0)))
+        losses.append(engine.step(Step(joined, groups, SquaredError(ConfidenceHead("sigmoid")), 1.0)))
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
     for name, table in engines[0].tables.items():
         torch.testing.assert_close(engines[1].tables[name], table, rtol=1e-4, atol=1e-5)

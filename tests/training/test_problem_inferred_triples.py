@@ -280,7 +280,7 @@ class TestSampling:
 
         def spy(self, given):
             hints = given.auxiliary
-            columns = () if hints is None else (hints.batch.head, hints.batch.tail, hints.batch.weight)
+            columns = () if hints is None else (hints.head, hints.tail, hints.weight)
             steps.append(list(zip(*(column.tolist() for column in columns), strict=True)))
             return step(self, given)
 
@@ -314,7 +314,7 @@ class TestSampling:
 
         def spy(self, seed):
             negatives = self.negative_sampler(self.triple_store, seed)[0].entities.flatten()[:64]
-            drawn.append(torch.corrcoef(torch.stack([negatives, sample(self, seed).batch.head]).double())[0, 1])
+            drawn.append(torch.corrcoef(torch.stack([negatives, sample(self, seed).head]).double())[0, 1])
             return sample(self, seed)
 
         monkeypatch.setattr(TrainingProblem, "_auxiliary", spy)

@@ -14,7 +14,7 @@ from focuse.engines.base import Step, TableOptimizer, TrainBatch, TrainBatches
 from focuse.engines.scorer import TableScorer
 from focuse.models.base import Model, Side, Table, moduli, score_triples
 from focuse.objective.losses import SquaredError
-from focuse.objective.negatives import AuxiliaryTriples, Batch, Negatives
+from focuse.objective.negatives import Batch, Negatives
 
 
 class TableView:
@@ -148,17 +148,16 @@ class AutogradEngine:
         objective = step.objective
         if isinstance(objective, SquaredError):
             objective = objective.for_model(model)
-            auxiliary = None if auxiliary is None else replace(auxiliary, loss=objective.rule_loss)
         triples = self.triple_embeddings(batch, entity, relation)
         parts, sides = [], []
         for terms in score_with_negatives(model, triples, step.negatives, entity.candidates, self.entities):
             parts.append(objective(terms.positive, terms.negative, batch.weight, terms.mask, step.beta).sum())
             sides.append(terms.side)
-        if auxiliary is not None:
-            inferred = self.triple_embeddings(auxiliary.batch, entity, relation)
+        if auxiliary is not None and isinstance(objective, SquaredError):
+            inferred = self.triple_embeddings(auxiliary, entity, relation)
             found = inferred.scores(model, inferred.queries(model))
             # Auxiliary triples count once per group of negatives, as an answer on the side of that group.
-            losses = [auxiliary.loss(found[side], auxiliary.batch.weight) for side in sides]
+            losses = [objective.rule_loss(found[side], auxiliary.weight) for side in sides]
             parts.append(torch.stack(losses).sum() * len(batch))
         loss = add_auxiliary_loss(model, triples, torch.stack(parts).sum())
         total = loss * step.scale
@@ -175,7 +174,7 @@ class AutogradEngine:
         """Return all relation ids that a step touches, including those of inverse relations."""
         ids = step.positives.relation
         if step.auxiliary is not None:
-            ids = torch.cat([ids, step.auxiliary.batch.relation])
+            ids = torch.cat([ids, step.auxiliary.relation])
         offset = self.scorer.inverse_offset
         return ids if offset is None else torch.cat([ids, ids + offset])
 
@@ -325,11 +324,11 @@ def _score_negatives(
     return (model.score_negatives if candidates.dim() == 3 else model.score_pool)(query, relation, candidates, side)
 
 
-def _entity_ids(batch: Batch, negatives: list[Negatives], auxiliary: AuxiliaryTriples | None) -> Tensor | None:
+def _entity_ids(batch: Batch, negatives: list[Negatives], auxiliary: Batch | None) -> Tensor | None:
     """Return all entity ids that a step touches, or None if it touches every entity."""
     ids = [batch.head, batch.tail]
     if auxiliary is not None:
-        ids += [auxiliary.batch.head, auxiliary.batch.tail]
+        ids += [auxiliary.head, auxiliary.tail]
     for group in negatives:
         if group.entities is None:
             return None

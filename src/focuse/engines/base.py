@@ -16,7 +16,7 @@ from torch import Tensor
 from focuse.engines.native import library
 from focuse.models.base import Model, Side
 from focuse.objective.losses import FusedObjective, ObjectiveFunction, Regularizer
-from focuse.objective.negatives import AuxiliaryTriples, Batch, Negatives
+from focuse.objective.negatives import Batch, Negatives
 from focuse.objective.randomness import register_kernel
 
 if TYPE_CHECKING:
@@ -117,7 +117,8 @@ OPTIMIZER_NEEDED = "it needs the optimizer 'adam', 'sparse-adam' or 'sparse-adag
 class Step:
     """One training step: the positives, their negatives, and the function to minimize.
 
-    The step minimizes `scale` · loss + `regularizer` at the given β. `auxiliary` triples add their own loss term. All
+    The step minimizes `scale` · loss + `regularizer` at the given β. `auxiliary` triples add the `rule_loss` of a
+    `SquaredError` for each positive. All
     random numbers that the model draws are a function of `seed`; with None, the model must not draw any.
     """
 
@@ -127,7 +128,7 @@ class Step:
     beta: float | Tensor
     regularizer: Regularizer | None = None
     scale: float = 1.0
-    auxiliary: AuxiliaryTriples | None = None
+    auxiliary: Batch | None = None
     seed: int | None = 0
 
 

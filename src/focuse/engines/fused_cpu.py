@@ -77,8 +77,8 @@ class AutogradQueries:
         else:  # one batch for both sides, so that batch normalization sees the same kind of batch as in ranking
             self.asked = list(model.query(torch.cat([head, tail]), relation, "tail").chunk(2))
         if auxiliary is not None:
-            known = _leaf(F.embedding(auxiliary.batch.head, tables["entity"]))
-            relation = _leaf(F.embedding(auxiliary.batch.relation, tables["relation"]))
+            known = _leaf(F.embedding(auxiliary.head, tables["entity"]))
+            relation = _leaf(F.embedding(auxiliary.relation, tables["relation"]))
             self.rows += [known, relation]
             self.asked.append(model.query(known, relation, "tail"))
         self.count = len(batch)
@@ -203,14 +203,14 @@ class _NativeStep:
         batch, auxiliary, regularizer = step.positives, step.auxiliary, step.regularizer
         self.engine, self.positives = engine, len(batch)
         self.kept_alive: list[Tensor] = []  # tensors to which the structure points
-        extra = len(auxiliary.batch) if auxiliary is not None else 0
+        extra = len(auxiliary) if auxiliary is not None else 0
         self.triples = self.positives + extra
         struct = self.struct = StepStruct()
         struct.entities, struct.relations = (self._table(name, regularizer) for name in TABLES)
         for name in ("head", "relation", "tail", "weight"):
             values = getattr(batch, name)
             if auxiliary is not None:
-                values = torch.cat([values, getattr(auxiliary.batch, name)])
+                values = torch.cat([values, getattr(auxiliary, name)])
             setattr(struct, name, self._pointer(values))
         struct.positives, struct.auxiliary = self.positives, extra
         struct.auxiliary_weight = fused.rule_weight * self.positives * len(step.negatives) / extra if extra else 0.0

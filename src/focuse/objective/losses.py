@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -31,7 +31,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from focuse.errors import FocuseError
-from focuse.models.base import Model
+from focuse.models.base import ConfidenceHead, Model
 from focuse.objective.focuse import FocusELayer, parse_nonlinearity
 from focuse.option_strings import choose, parse_option_string
 
@@ -199,38 +199,36 @@ class SquaredError:
 
     UKGE's loss of a triple is (φ(f⁺) − w)² + mean φ(f⁻)². With a `plausibility` s, whose target is 1 for a triple and 0
     for a negative, SUKE's loss adds (s(f⁺) − 1)² + mean s(f⁻)². A triple that rules infer with confidence c adds
-    `rule_weight` · max(0, c − φ(f))², which is 0 if its confidence is at least c. `activation` is the name of φ for
-    kernels. β is not used.
+    `rule_weight` · max(0, c − φ(f))², which is 0 if its confidence is at least c. φ and s are those of `head` with the
+    `parameters` of a model. β is not used.
     """
 
-    phi: Callable[[Tensor], Tensor]
+    head: ConfidenceHead
     rule_weight: float = 0.2
-    activation: str = "other"
-    plausibility: Callable[[Tensor], Tensor] | None = None
+    parameters: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def fused(self) -> FusedObjective | None:
         """The objective as data for kernels, which cannot compute a plausibility."""
-        if self.plausibility is not None:
+        if self.head.has_plausibility:
             return None
-        return FusedObjective("squared-error", self.activation, rule_weight=self.rule_weight)
+        return FusedObjective("squared-error", self.head.activation, rule_weight=self.rule_weight)
 
     def for_model(self, model: Model) -> SquaredError:
-        """Return the objective with the φ and s of `model`, which may depend on trained parameters."""
-        head = model.confidence_head
-        if head is None:
-            return self
-        phi, plausibility = (
-            partial(function, parameters=model.parameters) for function in (head.unclipped, head.plausibility)
-        )
-        return replace(self, phi=phi, plausibility=None if self.plausibility is None else plausibility)
+        """Return the objective with the current parameters of `model`."""
+        return replace(self, parameters=model.parameters)
+
+    def phi(self, score: Tensor) -> Tensor:
+        """Return φ of scores."""
+        return self.head.unclipped(score, self.parameters)
 
     def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Mask, beta: float | Tensor) -> Tensor:
         _check_shapes(positive, negative, mask)
         error = _squared_error(self.phi, positive, negative, weight, mask)
-        if self.plausibility is None:
+        if not self.head.has_plausibility:
             return error
-        return error + _squared_error(self.plausibility, positive, negative, 1.0, mask)
+        plausibility = partial(self.head.plausibility, parameters=self.parameters)
+        return error + _squared_error(plausibility, positive, negative, 1.0, mask)
 
     def rule_loss(self, score: Tensor, confidence: Tensor) -> Tensor:
         """Return the loss of triples that rules infer: scores [S], inferred confidences [S] -> []."""

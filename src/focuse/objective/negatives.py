@@ -21,7 +21,6 @@ The probabilities are integers that are computed once on the CPU, so that every 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -106,14 +105,6 @@ class Negatives:
         if self.known is not None:
             valid[self.known] = False
         return valid if self.mask is None else valid & self.mask
-
-
-@dataclass(frozen=True)
-class AuxiliaryTriples:
-    """Additional triples with their own loss term, `loss`(scores [S], weights [S]) -> [], added for each positive."""
-
-    batch: Batch
-    loss: Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)

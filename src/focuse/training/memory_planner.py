@@ -47,9 +47,9 @@ def partition_if_needed(config: Config, splits: Splits, reporter: Reporter, has_
             return config
     elif reason:
         raise FocuseError(f"engine 'partitioned': {reason}; use the engine 'auto'")
-    values = {"engine": PARTITIONED, "partitions": _choose_partitions(config, splits, memory)}
-    derived = [name for name in values if getattr(config, name) in (None, "auto")]
-    resolved = replace(config, **values, provenance={**config.provenance, **dict.fromkeys(derived, "derived")})
+    chosen = _choose_partitions(config, splits, memory)
+    derived = {name: "derived" for name in ("engine", "partitions") if getattr(config, name) in (None, "auto")}
+    resolved = replace(config, engine=PARTITIONED, partitions=chosen, provenance={**config.provenance, **derived})
     if config.engine == "auto":
         reporter.note(f"{sizes}: tables are kept on disk and trained by partitions (engine 'partitioned')")
     partitions, slots, _ = parse_partitions(str(resolved.partitions))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -40,13 +40,12 @@ from focuse.objective.losses import (
     make_regularizer,
 )
 from focuse.objective.negatives import (
-    AuxiliaryTriples,
     Batch,
     Negatives,
     NegativeSampler,
     make_negative_distribution,
 )
-from focuse.objective.randomness import StreamKey, draw_integers, generator
+from focuse.objective.randomness import draw_integers, generator
 from focuse.random_streams import RandomStream
 from focuse.storage.run_folder import RunFolder
 from focuse.storage.tables import check_tables
@@ -164,17 +163,10 @@ def make_objective(
     """
     if correction is not None:
         return SoftLabelLoss(correction)
-    if settings.loss != SQUARED_ERROR:
+    head = settings.make_model().confidence_head
+    if head is None or settings.loss != SQUARED_ERROR:
         return FocusedLoss(make_loss(settings.loss), focuse_layer)
-    model = settings.make_model()
-    head = model.confidence_head
-    if head is None:
-        raise FocuseError(f"loss {SQUARED_ERROR!r} needs a model with a confidence head, not {settings.model!r}")
-    unclipped, plausibility = (
-        partial(function, parameters=model.parameters) for function in (head.unclipped, head.plausibility)
-    )
-    plausible = plausibility if head.has_plausibility else None
-    return SquaredError(unclipped, settings.rule_loss_weight, head.activation, plausible)
+    return SquaredError(head, settings.rule_loss_weight)
 
 
 def log_sampling_correction(settings: Config, label: SoftLabels, sampler: NegativeSampler, facts: Batch) -> float:
@@ -387,7 +379,9 @@ class TrainingProblem:
         """Return β in an epoch, counted from 0; without the FocusE layer it is 1, which has no effect."""
         return self.focuse_layer.beta(epoch) if self.focuse_layer else 1.0
 
-    def step(self, positives: Batch, negatives: list[Negatives], beta: float | torch.Tensor, seed: StreamKey) -> Step:
+    def step(
+        self, positives: Batch, negatives: list[Negatives], beta: float | torch.Tensor, seed: int | torch.Tensor
+    ) -> Step:
         """Return a training step on a batch; the `seed` determines its auxiliary triples."""
         scale = 1.0 / len(positives) if self.config.reduction == "mean" else 1.0
         own = seed if isinstance(seed, int) else None
@@ -401,16 +395,14 @@ class TrainingProblem:
             return None
         return as_batch(inferred, inferred.weight, self.config.device)
 
-    def _auxiliary(self, seed: StreamKey) -> AuxiliaryTriples | None:
+    def _auxiliary(self, seed: int | torch.Tensor) -> Batch | None:
         """Return a sample of the inferred triples for one batch, or None if there are none."""
-        inferred, objective = self._inferred, self.objective
-        if inferred is None or isinstance(seed, tuple):
-            return None
-        if not isinstance(objective, SquaredError):
+        inferred = self._inferred
+        if inferred is None or not isinstance(self.objective, SquaredError):
             return None
         key, count = seed ^ RandomStream.INFERRED_TRIPLES, self.config.rule_batch_size
         rows = draw_integers(key, (count,), len(inferred), inferred.head.device)
-        return AuxiliaryTriples(inferred.take(rows), objective.rule_loss)
+        return inferred.take(rows)
 
     def init_tables(self, note: Callable[[str], None]) -> dict[str, torch.Tensor]:
         """Return initial tables, random or those of `config.init_from`; of entities only the rows of this process."""

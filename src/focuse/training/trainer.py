@@ -135,7 +135,7 @@ class Trainer:
         except FloatingPointError as error:
             raise self._diverged(str(error)) from None
 
-    def _train_batch(self, rows: Tensor, beta: float | Tensor, seed: StreamKey) -> float | Tensor:
+    def _train_batch(self, rows: Tensor, beta: float | Tensor, seed: int | Tensor) -> float | Tensor:
         """Take one training step on one batch and return its loss."""
         batch = self.placement.take(rows)
         negatives = self.placement.sample(batch, seed)
