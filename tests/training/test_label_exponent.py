@@ -10,6 +10,7 @@ import pytest
 
 import focuse
 from focuse.data.graph import from_columns
+from focuse.engines.fused_cpu import FusedCpuEngine
 from focuse.errors import FocuseError, Stopped
 from focuse.storage.run_folder import RunFolder
 from focuse.training import label_exponent as module
@@ -80,10 +81,10 @@ class TestChoosing:
         assert run.settings.weight_mode == "soft-labels"
         assert [look.label_exponent for look in run.label_exponent_trials[:2]] == [0.0, 1.0]
         assert run.settings.label_exponent == select_label_exponent(run.label_exponent_trials)
-        assert (
-            len([text for text in notes.texts if text.startswith(("plain:", "label exponent "))])
-            == len(run.label_exponent_trials) + 1
+        assert len([text for text in notes.texts if text.startswith(("without weights:", "label exponent "))]) == len(
+            run.label_exponent_trials
         )
+        assert sum(text.startswith("Label exponent ") and "selected on" in text for text in notes.texts) == 1
         again = focuse.load(tmp_path / "run")
         assert (
             again.label_exponent_trials
@@ -91,6 +92,13 @@ class TestChoosing:
             == focuse.resume(tmp_path / "run", epochs=11, progress=False).label_exponent_trials
         )
         assert again.settings.label_exponent == run.settings.label_exponent
+
+    def test_notes_of_a_training_are_not_repeated_by_its_trials(self, planted, monkeypatch):
+        notes = Notes()
+        monkeypatch.setattr(module, "CANDIDATE_EXPONENTS", (1.0,))
+        monkeypatch.setattr(FusedCpuEngine, "unsupported_reason", lambda *_: "a note")
+        focuse.train(planted, **{**QUICK, "progress": notes})
+        assert sum("a note" in text for text in notes.texts) == 1
 
     def test_given_exponent_runs_no_trials(self, planted):
         run = focuse.train(planted, label_exponent=3.0, **QUICK)

@@ -38,7 +38,7 @@ MIN_VALIDATION_TRIPLES = 200  # with fewer, the MRR of a tenth of them is too no
 # A short training has the epochs divided by TRIAL_EPOCHS_DIVISOR, but at least MIN_TRIAL_EPOCHS epochs.
 TRIAL_EPOCHS_DIVISOR, MIN_TRIAL_EPOCHS = 4, 10
 FILE = "label_exponent.json"
-NOT_SAVED = "the label exponent was being selected, so there is nothing to save yet (a given label_exponent skips that)"
+NOT_SAVED = "the label exponent was being selected, so nothing is saved yet; set label_exponent to skip the selection"
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,16 @@ class LabelExponentTrial:
     delta_mrr: float
 
     def __str__(self) -> str:
-        name = "plain" if self.label_exponent == UNWEIGHTED else f"label exponent {self.label_exponent:g}"
+        name = "without weights" if self.label_exponent == UNWEIGHTED else f"label exponent {self.label_exponent:g}"
         return f"{name}: top 10 % MRR {self.top_mrr:.3f}, ΔMRR {self.delta_mrr:.3f}"
+
+
+class _WithoutNotes(Reporter):
+    """Shows the progress of a trial, but none of its notes, because the training after the trials repeats them."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        for name in ("start", "step", "epoch", "stop"):
+            setattr(self, name, getattr(reporter, name))
 
 
 def choose_label_exponent(
@@ -79,7 +87,7 @@ def choose_label_exponent(
     if len(trials) < 2:  # the deadline came before there was a second trial to compare with
         return settings.derive(label_exponent=DEFAULT_EXPONENT), []
     chosen = select_label_exponent(trials)
-    reporter.note(f"label exponent {chosen:g} chosen on {len(stopping):,} validation triples")
+    reporter.note(f"Label exponent {chosen:g} selected on {len(stopping):,} validation triples")
     return settings.derive(label_exponent=chosen), trials
 
 
@@ -112,7 +120,7 @@ def _trials(
     epochs = min(settings.epochs, max(settings.epochs // TRIAL_EPOCHS_DIVISOR, MIN_TRIAL_EPOCHS))
     for label_exponent in (UNWEIGHTED, *CANDIDATE_EXPONENTS):
         short = replace(settings, label_exponent=label_exponent, epochs=epochs)
-        trainer = make_trainer(short, unjudged, normalizer, reporter, deadline=deadline)
+        trainer = make_trainer(short, unjudged, normalizer, _WithoutNotes(reporter), deadline=deadline)
         try:
             trainer.run()
         except KeyboardInterrupt:
