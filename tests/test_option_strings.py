@@ -50,6 +50,11 @@ def test_text_that_is_not_a_number_is_refused(text: str) -> None:
         parse_option_string(text, "loss")
 
 
+def test_a_number_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(FocuseError, match="margin is given twice"):
+        parse_option_string("margin:margin=2,margin=3", "loss")
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90s", 90), ("30m", 1800), ("2h", 7200), ("1d", 86400), ("1.5h", 5400), (" 0.5s ", 0.5)]
 )

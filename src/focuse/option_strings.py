@@ -43,6 +43,8 @@ def parse_option_string(text: str, kind: str) -> tuple[str, list[float], dict[st
             raise FocuseError(
                 f"{kind} {text!r}: {value!r} is not a number; write the option like 'l3:1e-3' or 'margin:margin=2'"
             )
+        if equals and key.strip() in named:
+            raise FocuseError(f"{kind} {text!r}: {key.strip()} is given twice")
         if equals:
             named[key.strip()] = number
         else:

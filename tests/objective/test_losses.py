@@ -187,6 +187,9 @@ def test_positional_and_named_parameters_are_equivalent() -> None:
         ("self-adversarial:margin=6,heat=1", "takes margin, temperature"),
         ("nll:3", "takes no numbers"),
         ("bce:margin=3", "takes no numbers"),
+        ("squared-error:3", "takes no numbers"),
+        ("margin:2,margin=3", "margin is given twice"),
+        ("mse", "confidence-margin, squared-error"),
     ],
 )
 def test_wrong_loss_options_are_errors(text: str, word: str) -> None:

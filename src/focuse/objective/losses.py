@@ -101,12 +101,16 @@ def make_loss(text: str) -> NamedLoss:
     """Return the loss that is written as 'name' or 'name:parameter=value,…', for example 'margin:margin=2'."""
     name, positional, named = parse_option_string(text, "loss")
     losses = LOSSES | LOSSES_WITH_WEIGHTS
-    parameters = inspect.signature(losses[choose("loss", name, losses)]).parameters.values()
+    choose("loss", name, [*losses, "squared-error"])
+    parameters = inspect.signature(losses[name]).parameters.values() if name in losses else ()
     options = {option.name: option.default for option in parameters if option.default is not option.empty}
-    if len(positional) > len(options) or not set(named) <= set(options):
+    if name not in losses or len(positional) > len(options) or not set(named) <= set(options):
         expected = f"it takes {', '.join(options)}" if options else "it takes no numbers"
         raise FocuseError(f"loss {text!r}: {expected}")
-    options |= dict(zip(options, positional, strict=False)) | named
+    first = dict(zip(options, positional, strict=False))
+    if twice := first.keys() & named:
+        raise FocuseError(f"loss {text!r}: {min(twice)} is given twice")
+    options |= first | named
     if options.get("temperature", 0.0) < 0:
         raise FocuseError(f"loss {text!r}: give a temperature of at least 0")
     if name in LOSSES_WITH_WEIGHTS and min(options.values()) < 0:
