@@ -221,9 +221,9 @@ def test_shift_can_be_given(margin: str) -> None:
     "text", ["softplus:3", "shifted-softplus:x", "shifted-softplus:nan", "shifted-softplus:", "tan:1"]
 )
 def test_wrong_shift_is_an_error(text: str) -> None:
-    with pytest.raises(FocuseError, match="non-linearity"):
+    with pytest.raises(FocuseError, match="nonlinearity"):
         FocusELayer(text)
-    with pytest.raises(FocuseError, match="non-linearity"):
+    with pytest.raises(FocuseError, match="nonlinearity"):
         Config.from_kwargs(weight_mode="focuse", nonlinearity=text)
 
 

@@ -64,7 +64,10 @@ class TestSchedule:
         ("text", "says"),
         [
             ("pol", "unknown semi-supervised learning 'pol'"),
-            ("none:start=3", "write 'none', or 'pool' with any of start, wait, growth, share, size=NUMBER"),
+            (
+                "none:start=3",
+                "write 'none', or 'pool' with any of start, wait, growth, share, size, like 'pool:start=5",
+            ),
             ("pool:begin=3", "with any of start"),
             ("pool:3", "with any of start"),
             ("pool:start=2.5", "semi_supervised start=2.5: give a whole number of at least 0"),

@@ -1,10 +1,10 @@
 """FocusE and soft labels: the two ways in which the weight of an edge enters the loss.
 
 **FocusE** is a layer between the scores of a model and its loss (Pai and Costabello, IJCAI 2021, section 4). For a
-positive triple t⁺ with weight w ∈ [0, 1] and its negatives t⁻, with scores f:
+positive triple t⁺ with weight w ∈ [0, 1] and its negatives t⁻, with scores f (the numbers are the paper's):
 
-    g(t)  = σ(f(t)) = ln(1 + e^f(t))                 softplus makes scores non-negative          (1)
-    α⁺    = β + (1 − w)(1 − β)                       for the positive                            (2)
+    g(t)  = σ(f(t)) = ln(1 + e^f(t))                 softplus makes scores non-negative          (2)
+    α⁺    = β + (1 − w)(1 − β)                       for the positive                            (3)
     α⁻    = β + w (1 − β)                            for each of its negatives                   (3)
     h(t)  = α g(t)                                   the input of the loss, instead of f(t)      (4)
 
@@ -25,8 +25,8 @@ so the score of a positive increases until p⁺ reaches its label, and decreases
 probabilities, and the larger γ is, the fewer triples have labels far from 0. `focuse.objective.losses.SoftLabelLoss`
 computes (S2).
 
-This module implements equations 1 to 4 and S1 for one weight per triple; several weight columns are merged before. The
-C++ and Triton kernels repeat equations 1 to 4 and S2.
+This module implements equations 2 to 4 and S1 for one weight per triple; several weight columns are merged before. The
+C++ and Triton kernels repeat equations 2 to 4 and S2.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ NONLINEARITIES: dict[str, Nonlinearity] = {
 
 @dataclass(frozen=True)
 class FocusELayer:
-    """The FocusE layer (equations 1 to 4) with the schedule of β.
+    """The FocusE layer (equations 2 to 4) with the schedule of β.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class FocusELayer:
 
 @dataclass(frozen=True)
 class SoftLabels:
-    """The map from weights to soft labels q = w^γ (equation 5), where γ is `exponent`."""
+    """The map from weights to soft labels q = w^γ (equation S1), where γ is `exponent`."""
 
     exponent: float = 1.0
 
@@ -153,7 +153,7 @@ def parse_nonlinearity(text: str) -> tuple[str, float]:
     (('softplus', 24.0), ('tanh', 0.0))
     """
     name, colon, margin = text.partition(":")
-    choose("non-linearity", name, NONLINEARITIES)
+    choose("nonlinearity", name, NONLINEARITIES)
     if not colon:
         return ("softplus", AUTHORS_SHIFT) if name == "shifted-softplus" else (name, 0.0)
     try:
@@ -161,12 +161,12 @@ def parse_nonlinearity(text: str) -> tuple[str, float]:
     except ValueError:
         shift = math.nan
     if name != "shifted-softplus" or not math.isfinite(shift):
-        raise FocuseError(f"non-linearity {text!r}: only shifted-softplus takes a number, like 'shifted-softplus:24'")
+        raise FocuseError(f"nonlinearity {text!r}: only shifted-softplus takes a number, like 'shifted-softplus:24'")
     return "softplus", shift
 
 
 def default_nonlinearity(model: Model | type[Model]) -> str:
-    """Return the model's default non-linearity: softplus, or shifted softplus for distance models (scores ≤ 0).
+    """Return the model's default nonlinearity: softplus, or shifted softplus for distance models (scores ≤ 0).
 
     A model's own `defaults` take precedence.
 

@@ -1,8 +1,9 @@
 """Batches of triples, and negative sampling: the choice of entities that replace the head or the tail of a positive.
 
-A negative is a positive triple with its head or its tail replaced by another entity. Negatives are a pure function of
-(seed, epoch, batch), so that engines can be compared and a resumed run draws the same ones. There are three ways to
-sample:
+A negative is a positive triple whose head or tail is replaced by an entity that is drawn. A per-triple negative may
+repeat its positive (unless it is drawn by type), as in the authors' code; the others leave the positive's own entity
+out. Negatives are a pure function of (seed, epoch, batch), so that engines can be compared and a resumed run draws the
+same ones. There are three ways to sample:
 
     per-triple   N negatives per positive (the paper's), each with its own corrupted side and entity
     shared       one pool of entities per batch, which replaces both sides of every positive
@@ -138,7 +139,7 @@ class NegativeSampler:
         return self._shared(batch, key) if self.sampling == "shared" else self._all(batch)
 
     def _per_triple(self, batch: Batch, key: StreamKey) -> list[Negatives]:
-        """Draw a side and an entity for each negative: [B, N]."""
+        """Draw a side and an entity, which may be the positive's own, for each negative: [B, N]."""
         shape, device = (len(batch), self.count), batch.head.device
         if self.distribution is None:
             entities, replaces_tail = draw_negatives(key, shape, self.entities, device)

@@ -62,7 +62,10 @@ def make_pool_schedule(text: str) -> PoolSchedule | None:
     choose("semi-supervised learning", name, ["none", "pool"])
     types: dict[str, Any] = {field.name: type(field.default) for field in fields(PoolSchedule)}
     if positional or not set(named) <= set(types) or (name == "none" and named):
-        raise FocuseError(f"semi_supervised {text!r}: write 'none', or 'pool' with any of {', '.join(types)}=NUMBER")
+        raise FocuseError(
+            f"semi_supervised {text!r}: write 'none', or 'pool' with any of {', '.join(types)}, like "
+            "'pool:start=5,share=0.5'"
+        )
     if name == "none":
         return None
     for option, value in named.items():
