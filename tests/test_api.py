@@ -185,7 +185,7 @@ def test_best_epoch_is_announced(small, listen):
     at = run.last.progress
     found = f"best validation MRR of strong triples {at.best_value:.3f} at epoch {at.best_epoch}"
     more = "; it was still improving" if at.best_epoch == 4 else ""
-    assert recorder.notes[-1] == f"all epochs at epoch 4; {found}, whose embeddings are kept{more}"
+    assert recorder.notes[-1] == f"finished all 4 epochs; {found}, whose embeddings are kept{more}"
 
 
 class TestConfidence:

@@ -751,8 +751,10 @@ def train_to_end(
         mse = trainer.config.stop_metric == "mse"
         strong = " of strong triples" if trainer.config.valid_min_weight else ""
         best = f"validation MSE {-at.best_value:.4f}" if mse else f"validation MRR{strong} {at.best_value:.3f}"
+        complete = at.finished == "all epochs"
+        ended = f"finished all {counted(at.epoch, 'epochs')}" if complete else f"{at.finished} at epoch {at.epoch}"
         callback_reporter.note(
-            f"{at.finished} at epoch {at.epoch}; best {best} at epoch {at.best_epoch}, "
+            f"{ended}; best {best} at epoch {at.best_epoch}, "
             f"whose embeddings are kept{'; it was still improving' if at.best_epoch == at.epoch else ''}"
         )
     run = _make_run(trainer, last, splits, normalizer, label_exponent_trials)

@@ -172,6 +172,12 @@ class TestFaults:
                 focuse.train(small, model=model, init_from=teacher, out=tmp_path / "out", **{**ASKED, "dim": dim})
         assert not (tmp_path / "out").exists()
 
+    def test_run_with_another_reciprocal_is_refused(self, small: focuse.Graph, tmp_path: Path) -> None:
+        base = focuse.train(small, epochs=1, out=tmp_path / "base", **ASKED)
+        with pytest.raises(FocuseError, match="it was trained with reciprocal=False; use the same"):
+            focuse.train(small, reciprocal=True, init_from=base, out=tmp_path / "out", **ASKED)
+        assert not (tmp_path / "out").exists()
+
     def test_folder_without_a_run_is_refused(self, small: focuse.Graph, tmp_path: Path) -> None:
         with pytest.raises(FocuseError, match="not a run"):
             focuse.train(small, init_from=tmp_path, out=tmp_path / "out", **ASKED)

@@ -14,6 +14,8 @@ from focuse.config import SETTINGS, Config, merge_settings
 from focuse.engines.fused_cpu import FusedCpuEngine
 from focuse.engines.optimizers import OPTIMIZERS
 from focuse.objective.losses import LOSSES, FocusedLoss, SquaredError
+from focuse.objective.randomness import epoch_order
+from focuse.training import trainer
 from focuse.training.problem import init_tables, make_objective
 
 SAMPLINGS = SETTINGS["negative_sampling"].choices
@@ -278,6 +280,13 @@ def test_batches_cover_every_row_once_per_epoch(small, monkeypatch):
     for epoch in (seen[:per_epoch], seen[per_epoch:]):
         assert sorted(map(tuple, torch.cat(epoch).tolist())) == expected
     assert not torch.equal(seen[0], seen[per_epoch])  # shuffled anew
+
+
+def test_the_order_of_an_epoch_is_drawn_once_on_a_cpu(small, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(trainer, "epoch_order", lambda *given: drawn.append(1) or epoch_order(*given))
+    train(small, epochs=3, device="cpu")
+    assert len(drawn) == 3
 
 
 def test_objective_follows_the_settings(small):

@@ -120,7 +120,7 @@ def torchrec_unavailable(optimizer: TableOptimizer, device: torch.device) -> str
     if device.type != "cpu":
         return "it is used on CPUs only"
     if not (isinstance(optimizer, FusableOptimizer) and optimizer.spec.method == "adagrad"):
-        return "among its fused CPU optimizers, only that of sparse-adagrad computes the same steps"
+        return "TorchRec requires the optimizer 'sparse-adagrad'"
     if find_spec("torchrec") is None or find_spec("fbgemm_gpu") is None:
         return f"TorchRec is not installed ({TORCHREC_INSTALL})"
     return _import_failure()

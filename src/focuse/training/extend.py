@@ -138,11 +138,11 @@ def _report_limits(update: GraphUpdate, note: Note) -> None:
     between = counts["added"] + counts["updated"] - int(update.involves_new(update.splits.train).sum())
     if between > 0:
         note(
-            f"{counted(between, 'edges', 'are')} between known names: stored as known facts, but not trained on, "
+            f"{counted(between, 'edges', 'are')} between known names: stored as known triples, but not trained on, "
             "because the embeddings of known names stay as they are (use train_known to train them)"
         )
     if counts["removed"]:
-        gone = counted(counts["removed"], "facts", "are")
+        gone = counted(counts["removed"], "triples", "are")
         note(f"{gone} removed from the graph, but the embeddings still reflect them (use train_known to train them)")
 
 

@@ -249,6 +249,8 @@ def copy_embeddings(tables: Tables, folder: str, splits: Splits, note: Callable[
         inverse = len(tables[name]) > len(wanted)
         rows = join_inverse_relations(tables[name]) if inverse else tables[name].clone()
         source = found[name] if len(found[name]) == len(known) else join_inverse_relations(found[name])
+        if name == "relation" and rows.shape[1] != source.shape[1] and settings.reciprocal != inverse:
+            raise FocuseError(f"init_from {folder}: it was trained with reciprocal={settings.reciprocal}; use the same")
         if rows.shape[1] != source.shape[1]:
             raise FocuseError(
                 f"init_from {folder}: a row of its {name} table ({settings.model}, dim {settings.dim}) has "

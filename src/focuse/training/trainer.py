@@ -261,7 +261,8 @@ class Placement:
         batches = self._order(epoch).batches
         for start in range(first, len(batches), batches_per_call):
             yield batches[start : start + batches_per_call]
-        self._order(epoch + 1)  # computed while a GPU still works on this epoch
+        if self.engine.device.type == "cuda" and epoch + 1 < self.config.epochs:
+            self._order(epoch + 1)  # computed while the GPU still works on this epoch
 
     def _order(self, epoch: int) -> EpochOrder:
         """Return the shuffled rows of an epoch; the result of the last call is cached."""
