@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +17,7 @@ from focuse.models.base import components_of
 from focuse.models.bilinear import DistMult
 from focuse.models.literals import BASES_PER_ATTRIBUTE, KBLRN, AttributeRegression, TransEA, init_bases
 from focuse.models.registry import make_model
-from focuse.objective.losses import FocusedLoss, make_loss
+from focuse.objective.losses import FocusedLoss, Regularizer, make_loss
 from focuse.objective.negatives import Batch, Negatives
 
 # ---- literale -------------------------------------------------------------------------------------------------------
@@ -46,6 +48,20 @@ def made(request) -> tuple[Model, np.ndarray, np.ndarray]:
     model = model.bind({name: torch.from_numpy(draw.normal(size=part.shape)) for name, part in start.items()})
     entity = draw.normal(size=(LITERALE_ENTITIES, model.widths(LITERALE_DIM)[0]))
     return model, entity, np.where(present, numbers, 0.0)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "sparse-adagrad"])
+def test_the_rows_of_triples_are_regularized_before_they_are_encoded(made, optimizer: str) -> None:
+    """Each row occurs once in the batch, so that the scopes penalize the same rows."""
+    model, entity, _ = made
+    ids = torch.arange(LITERALE_ENTITIES)
+    relation = torch.ones(LITERALE_ENTITIES, model.widths(LITERALE_DIM)[1], dtype=torch.float64)
+    tables = {"entity": torch.from_numpy(entity), "relation": relation, **model.parameters}
+    batch = Batch(ids[:3], ids[:3], ids[3:6], torch.ones(3))
+    engine = AutogradEngine(model, tables, make_optimizer(optimizer, tables, 1e-3))
+    step = Step(batch, [Negatives("tail", ids[:6])], FocusedLoss(make_loss("nll")), 1.0)
+    loss, total, _ = engine.compute_loss(replace(step, regularizer=Regularizer(2, 0.1, "rows")))
+    assert float((total - loss).detach()) == pytest.approx(0.1 * ((entity[:6] ** 2).sum() + relation[:3].numel()))
 
 
 def encoded(model: Model, entity: np.ndarray, numbers: np.ndarray) -> np.ndarray:

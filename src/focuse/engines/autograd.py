@@ -143,12 +143,13 @@ class AutogradEngine:
         entity, relation = views["entity"], views["relation"]
         parameters = {name: views[name].leaf if name in views else self.tables[name] for name in model.parameters}
         model = model.bind(parameters, model.context.in_training(step.seed))
+        own = triples = self.triple_embeddings(batch, entity, relation)
         if model.encoder is not None or self.scorer.has_attributes:
             entity.values, relation.values = self.scorer.encode(model, entity.leaf, relation.leaf, entity.ids)
+            triples = self.triple_embeddings(batch, entity, relation)
         objective = step.objective
         if isinstance(objective, SquaredError):
             objective = objective.for_model(model)
-        triples = self.triple_embeddings(batch, entity, relation)
         parts, sides = [], []
         for terms in score_with_negatives(model, triples, step.negatives, entity.candidates, self.entities):
             parts.append(objective(terms.positive, terms.negative, batch.weight, terms.mask, step.beta).sum())
@@ -165,7 +166,7 @@ class AutogradEngine:
             # A leaf holds the rows that the step touches, or the whole table if the optimizer updates whole tables.
             regularized: list[tuple[Table, Tensor]] = [("entity", entity.touched()), ("relation", relation.touched())]
             if regularizer.scope == "rows":
-                regularized = triples.regularized()
+                regularized = own.regularized()  # embeddings, neither encoded nor with attributes
             parts = [moduli(model, *part) if regularizer.moduli else part[1] for part in regularized]
             total = total + regularizer(parts)
         return loss, total, views
