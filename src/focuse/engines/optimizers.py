@@ -154,6 +154,6 @@ OPTIMIZERS: dict[str, Callable[[Tables, float], TableOptimizer]] = {
 LEARNING_RATES = {"adam": 1e-3, "adagrad": 0.1, "sgd": 1e-2, "sparse-adam": 1e-3, "sparse-adagrad": 0.1}
 
 
-def make_optimizer(name: str, tables: Tables, lr: float) -> TableOptimizer:
-    """Return the optimizer called `name` over `tables`, which it updates in place."""
-    return OPTIMIZERS[name](tables, lr)
+def make_optimizer(name: str, tables: Tables, lr: float | None) -> TableOptimizer:
+    """Return the optimizer `name` over `tables`, which it updates in place; None is its default learning rate."""
+    return OPTIMIZERS[name](tables, LEARNING_RATES[name] if lr is None else lr)

@@ -128,7 +128,7 @@ class SoftLabels:
     exponent: float = 1.0
 
     def __call__(self, weight: Tensor) -> Tensor:
-        """Return the labels of weights [n] in [0, 1]; a negative weight marks a false triple and stays as it is.
+        """Return the labels of weights [n] in [0, 1]; a negative weight marks a known negative and stays as it is.
 
         >>> SoftLabels(2.0)(torch.tensor([1.0, 0.5, 0.0, -1.0])).tolist()
         [1.0, 0.25, 0.0, -1.0]

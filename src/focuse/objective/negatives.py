@@ -355,7 +355,7 @@ class RelationEntities:
     def candidates(self, group: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the group's start, its number of candidates without `target`, and the target's position; [B] each.
 
-        The position of a target that is not in the group, as in a false triple, is after all groups.
+        The position of a target that is not in the group, as in a known negative, is after all groups.
         """
         first, end, key = self.starts[group], self.starts[group + 1], group * self.entities + target
         position = torch.searchsorted(self.keys, key)

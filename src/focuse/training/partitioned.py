@@ -54,7 +54,7 @@ from focuse.storage.tables import (
 )
 from focuse.storage.tensors import ArraySpec, Tables, TensorFile, writing
 from focuse.system import format_size
-from focuse.training.problem import TrainingProblem, TrainingTriples, TripleSource, init_tables, normal_pieces
+from focuse.training.problem import TrainingProblem, TrainingTriples, TripleSource, init_std, init_tables, normal_pieces
 from focuse.training.trainer import Placement
 from focuse.training.validation import RankValidator, Validator
 
@@ -75,7 +75,7 @@ def write_initial_partitions(
         with writing(table.path):
             table.create()
     random = generator(settings.seed, 0, RandomStream.INITIAL_EMBEDDINGS)
-    spread = settings.init_std or model.defaults.get("init_std") or (2.0 / (entities + width)) ** 0.5
+    spread = init_std(settings, model, (entities, width))
     for start, values in normal_pieces((entities, width), random):
         rows = model.init_table("entity", values * spread).numpy()
         for part, positions in by_partition(assignment.part[start : start + len(rows)]):
@@ -154,7 +154,7 @@ class PartitionedPlacement(Placement):
             "relation": torch.zeros(relations, relation_width),
             **model.init_parameters(config.dim, torch.Generator()),
         }
-        optimizer = make_optimizer(config.optimizer, tables, config.lr or 0)
+        optimizer = make_optimizer(config.optimizer, tables, config.lr)
         parts = model, tables, optimizer, problem.entities, config.reciprocal
         engine = make_engine("partitioned", *parts, problem.objective)
         super().__init__(problem, engine, checkpoint)

@@ -36,8 +36,8 @@ def split_known_negatives(graph: Graph, negative: bool = False, zero: bool = Fal
     vocabularies of the graph, and their weights are the strengths in (0, 1].
 
     >>> graph = read([("a", "r", "b", 2), ("a", "r", "c", -1), ("b", "r", "c", -4)])
-    >>> facts, false = split_known_negatives(graph, negative=True)
-    >>> len(facts), false.weight.tolist()
+    >>> positives, false = split_known_negatives(graph, negative=True)
+    >>> len(positives), false.weight.tolist()
     (1, [0.25, 1.0])
     """
     if not (negative or zero) or not graph.weighted or not len(graph):

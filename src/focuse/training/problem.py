@@ -39,12 +39,7 @@ from focuse.objective.losses import (
     make_loss,
     make_regularizer,
 )
-from focuse.objective.negatives import (
-    Batch,
-    Negatives,
-    NegativeSampler,
-    make_negative_distribution,
-)
+from focuse.objective.negatives import Batch, Negatives, NegativeSampler, make_negative_distribution
 from focuse.objective.randomness import draw_integers, generator
 from focuse.random_streams import RandomStream
 from focuse.storage.run_folder import RunFolder
@@ -169,11 +164,11 @@ def make_objective(
     return SquaredError(head, settings.rule_loss_weight)
 
 
-def log_sampling_correction(settings: Config, label: SoftLabels, sampler: NegativeSampler, facts: Batch) -> float:
+def log_sampling_correction(settings: Config, label: SoftLabels, sampler: NegativeSampler, positives: Batch) -> float:
     """Log of (number of possible negatives / number sampled per positive), which soft labels add to negative scores.
 
     There are E − 1 possible negatives per side, and per-triple negatives can replace both sides. With the distribution
-    'type' only entities of that type are possible, and the mean of the log over `facts` is used for all positives. The
+    'type' only entities of that type are possible, and the mean of the log over `positives` is used for all. The
     other distributions change how often an entity is drawn, but not how many are possible. With a label exponent of 0
     there is no correction, as in a training without weights.
     """
@@ -181,7 +176,7 @@ def log_sampling_correction(settings: Config, label: SoftLabels, sampler: Negati
     if settings.negative_sampling == "all" or count is None or sampler.entities < 2 or label.exponent == 0:
         return 0.0
     if distribution is not None and distribution.entity_distribution == "type" and distribution.by_relation is not None:
-        possible = distribution.by_relation.num_candidates(facts).cpu().double()
+        possible = distribution.by_relation.num_candidates(positives).cpu().double()
         return float(possible.log().mean()) - math.log(count)
     sides = 2 if settings.negative_sampling == "per-triple" else 1
     return math.log(sides * (sampler.entities - 1) / count)
@@ -195,6 +190,11 @@ def build_model(settings: Config, splits: Splits) -> Model:
     return model.bind(context=make_context(model, splits, settings.device))
 
 
+def init_std(settings: Config, model: Model, shape: tuple[int, int]) -> float:
+    """Return the standard deviation of an initial table: as set, the model's, or Xavier's √(2 / (rows + width))."""
+    return float(settings.init_std or model.defaults.get("init_std") or (2.0 / sum(shape)) ** 0.5)
+
+
 def init_tables(
     settings: Config,
     model: Model,
@@ -205,18 +205,16 @@ def init_tables(
 ) -> dict[str, torch.Tensor]:
     """Return initial tables with normally distributed values, and initial parameters.
 
-    The standard deviation is that of the settings or of the model, by default Xavier's √(2 / (rows + width)) as in the
-    paper's code. Only the given `rows` of the entity table are returned, and the others are not stored unless the model
-    requires the whole table. A relation and its inverse are drawn as one row of twice the width, and then become the
-    rows r and r + R.
+    Only the given `rows` of the entity table are returned, and the others are not stored unless the model requires the
+    whole table. A relation and its inverse are drawn as one row of twice the width, and then become the rows r and
+    r + R.
     """
     random = generator(settings.seed, 0, RandomStream.INITIAL_EMBEDDINGS) if random is None else random
     width, relation_width = model.widths(settings.dim)
     halves = 2 if settings.reciprocal else 1
-    given = settings.init_std or model.defaults.get("init_std")
 
     def normal(shape: tuple[int, int], rows: slice = slice(None)) -> torch.Tensor:
-        return normal_rows(shape, random, rows) * (given or (2.0 / sum(shape)) ** 0.5)
+        return normal_rows(shape, random, rows) * init_std(settings, model, shape)
 
     if "whole table" in model.requires:
         entity = model.init_table("entity", normal((entities, width)))

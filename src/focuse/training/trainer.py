@@ -22,7 +22,7 @@ from focuse.data.splits import Splits
 from focuse.data.weights import Normalizer
 from focuse.engines.base import Engine
 from focuse.engines.factory import make_engine
-from focuse.engines.optimizers import LEARNING_RATES, make_optimizer
+from focuse.engines.optimizers import make_optimizer
 from focuse.engines.process_group import current_group
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError, Stopped
@@ -313,7 +313,7 @@ def build_engine(problem: TrainingProblem, checkpoint: Checkpoint | None, report
     config = problem.config
     tables = checkpoint.tables if checkpoint else problem.init_tables(reporter.note)
     tables = {name: table.to(config.device) for name, table in tables.items()}
-    optimizer = make_optimizer(config.optimizer, tables, config.lr or LEARNING_RATES[config.optimizer])
+    optimizer = make_optimizer(config.optimizer, tables, config.lr)
     if checkpoint and checkpoint.optimizer:  # an extension of a partitioned run has no optimizer state
         state = checkpoint.optimizer.items()
         optimizer.load({name: value.to(config.device) for name, value in state})
