@@ -233,24 +233,24 @@ def kblrn_world():
     return model, numbers, present, entity, relation
 
 
-def bumps(numbers, present, weights, centres, widths, head: int, tail: int) -> float:
+def bumps(numbers, present, weights, centers, widths, head: int, tail: int) -> float:
     found = 0.0
     for a in range(KBLRN_ATTRIBUTES):
         if present[head, a] and present[tail, a]:
             for k in range(BASES_PER_ATTRIBUTE):
                 x = numbers[head, a] - numbers[tail, a]
-                found += weights[a * BASES_PER_ATTRIBUTE + k] * np.exp(-(((x - centres[a, k]) / widths[a, k]) ** 2))
+                found += weights[a * BASES_PER_ATTRIBUTE + k] * np.exp(-(((x - centers[a, k]) / widths[a, k]) ** 2))
     return found
 
 
 def test_kblrn_score_is_the_sum_of_two_experts(kblrn_world):
     model, numbers, present, entity, relation = kblrn_world
     engine = make_scorer(model, torch.from_numpy(entity), torch.from_numpy(relation))
-    centres, widths = (engine.tables[name].numpy() for name in ("centres", "widths"))
+    centers, widths = (engine.tables[name].numpy() for name in ("centers", "widths"))
     expected = np.empty((KBLRN_ENTITIES, 2, KBLRN_ENTITIES))
     for h, r, t in np.ndindex(expected.shape):
         latent = (entity[h] * relation[r, :KBLRN_DIM] * entity[t]).sum()
-        expected[h, r, t] = latent + bumps(numbers, present, relation[r, KBLRN_DIM:], centres, widths, h, t)
+        expected[h, r, t] = latent + bumps(numbers, present, relation[r, KBLRN_DIM:], centers, widths, h, t)
     for r in range(2):
         given, kind = torch.arange(KBLRN_ENTITIES), torch.full((KBLRN_ENTITIES,), r)
         np.testing.assert_allclose(engine.score_all(given, kind, "tail"), expected[:, r], rtol=1e-10)
@@ -288,13 +288,13 @@ def test_kblrn_inverse_relation_uses_differences_from_tail_to_head(kblrn_world):
     model, numbers, present, entity, _ = kblrn_world
     relation = torch.randn(4, model.widths(KBLRN_DIM)[1], dtype=torch.float64)
     engine = make_scorer(model, torch.from_numpy(entity), relation, inverse_relations=True)
-    centres, widths = (engine.tables[name].numpy() for name in ("centres", "widths"))
-    np.testing.assert_allclose(np.sort(centres), np.sort(-centres))
+    centers, widths = (engine.tables[name].numpy() for name in ("centers", "widths"))
+    np.testing.assert_allclose(np.sort(centers), np.sort(-centers))
     found = engine.score_all(torch.tensor([4]), torch.tensor([1]), "head")[0]
     back = relation[3].numpy()
     for h in range(KBLRN_ENTITIES):
         latent = (entity[4] * back[:KBLRN_DIM] * entity[h]).sum()
-        expected = latent + bumps(numbers, present, back[KBLRN_DIM:], centres, widths, 4, h)
+        expected = latent + bumps(numbers, present, back[KBLRN_DIM:], centers, widths, 4, h)
         assert float(found[h]) == pytest.approx(expected)
 
 
@@ -304,23 +304,23 @@ class TestRadialFunctions:
         numbers, m = draw.normal(size=(500, 1)), 4000
         head, tail = draw.integers(500, size=(2, m))
         edges = torch.from_numpy(head), torch.zeros(m, dtype=torch.int64), torch.from_numpy(tail)
-        centres, widths = init_bases(Context(edges, torch.from_numpy(numbers), torch.ones(500, 1, dtype=torch.bool)))
-        assert centres.shape == widths.shape == (1, BASES_PER_ATTRIBUTE)
+        centers, widths = init_bases(Context(edges, torch.from_numpy(numbers), torch.ones(500, 1, dtype=torch.bool)))
+        assert centers.shape == widths.shape == (1, BASES_PER_ATTRIBUTE)
         differences = (numbers[head] - numbers[tail]).ravel()
         expected = np.quantile(
             np.concatenate([differences, -differences]), (np.arange(BASES_PER_ATTRIBUTE) + 0.5) / BASES_PER_ATTRIBUTE
         )
-        np.testing.assert_allclose(centres[0], expected, atol=0.02)
-        neighbours = np.diff(centres[0].numpy())
-        np.testing.assert_allclose(widths[0, 1:-1], (neighbours[1:] + neighbours[:-1]) / 2, rtol=1e-6)
-        np.testing.assert_allclose(widths[0, [0, -1]], neighbours[[0, -1]], rtol=1e-6)
+        np.testing.assert_allclose(centers[0], expected, atol=0.02)
+        neighbors = np.diff(centers[0].numpy())
+        np.testing.assert_allclose(widths[0, 1:-1], (neighbors[1:] + neighbors[:-1]) / 2, rtol=1e-6)
+        np.testing.assert_allclose(widths[0, [0, -1]], neighbors[[0, -1]], rtol=1e-6)
 
     @pytest.mark.parametrize("values", [[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [5.0, 5.0, -5.0]])
     @pytest.mark.parametrize("known", [[True, True, True], [True, False, True], [False, False, False]])
     def test_widths_of_radial_functions_are_positive(self, values, known):
         edges = torch.tensor([0, 1, 2]), torch.tensor([0, 0, 0]), torch.tensor([1, 2, 0])
-        centres, widths = init_bases(Context(edges, torch.tensor(values)[:, None], torch.tensor(known)[:, None]))
-        assert centres.isfinite().all()
+        centers, widths = init_bases(Context(edges, torch.tensor(values)[:, None], torch.tensor(known)[:, None]))
+        assert centers.isfinite().all()
         assert (widths > 0.05).all()
 
     def test_no_graph_gives_no_radial_functions(self):

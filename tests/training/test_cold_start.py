@@ -43,14 +43,14 @@ def test_new_entity_starts_at_the_mean_of_entities_with_the_same_edges() -> None
     sums, total = np.zeros(2), 0.0
     for kind, side, other, number in (("r", 0, "x", 0.5), ("r", 0, "y", 1.0), ("s", 2, "y", 0.6)):
         alike = [(e[side], share(e[3], kind)) for e in ROWS if e[1] == kind and e[2 - side] == other]
-        centre = sum(row[name] * amount for name, amount in alike) / sum(amount for _, amount in alike)
+        center = sum(row[name] * amount for name, amount in alike) / sum(amount for _, amount in alike)
         counts = share(number, kind) / math.log(2 + len(alike))
-        sums, total = sums + counts * centre, total + counts
+        sums, total = sums + counts * center, total + counts
     assert found.tolist() == [0, 1]
     assert np.allclose(mean[0].numpy(), sums / total, rtol=1e-4)
     heads = [(e[0], share(e[3], "r")) for e in ROWS if e[1] == "r"]  # nobody else leads to z: all heads of r
-    centre = sum(row[name] * amount for name, amount in heads) / sum(amount for _, amount in heads)
-    assert np.allclose(mean[1].numpy(), centre, rtol=1e-4)
+    center = sum(row[name] * amount for name, amount in heads) / sum(amount for _, amount in heads)
+    assert np.allclose(mean[1].numpy(), center, rtol=1e-4)
 
 
 def test_new_rows_optimizer_changes_only_new_rows() -> None:

@@ -19,7 +19,7 @@ from focuse.models.literals import regress_attributes
 from focuse.models.registry import MODELS
 from focuse.objective.losses import FocusedLoss, make_loss
 from focuse.objective.negatives import Batch, Negatives
-from focuse.storage.tensors import write_arrays
+from focuse.storage.tensors import read_tensors, write_arrays, write_tensors
 from focuse.training.callbacks import Reporter
 from focuse.training.preparation import with_node_attributes
 from focuse.training.problem import build_model, init_tables
@@ -110,6 +110,17 @@ class TestEveryModel:
     def test_missing_attributes_are_an_error_before_the_graph_is_read(self, name):
         with pytest.raises(FocuseError, match=f"model '{name}' needs node_attributes: give a file"):
             focuse.train("nowhere.tsv", model=name)
+
+
+def test_old_names_of_parameters_are_loaded(small, numbers, tmp_path):
+    run = train(small, "kblrn", numbers, out=tmp_path / "run")
+    for file in ("model.safetensors", "checkpoint.safetensors"):
+        tensors, metadata = read_tensors(tmp_path / "run" / file, "cpu")
+        renamed = {name.replace("centers", "centres"): value for name, value in tensors.items()}
+        assert renamed.keys() != tensors.keys()
+        write_tensors(tmp_path / "run" / file, renamed, metadata)
+    assert same(run, focuse.load(tmp_path / "run", device="cpu"))
+    assert len(focuse.resume(tmp_path / "run", epochs=4, progress=False).history) == 4
 
 
 def test_attributes_for_a_plain_model_suggest_models_that_use_them(small, numbers):

@@ -192,14 +192,14 @@ class KBLRN(Model):
     name = "kblrn"
     similarity = None
     requires: ClassVar[frozenset[Requirement]] = frozenset({"attributes", "edges"})
-    buffers = frozenset({"centres", "widths"})
+    buffers = frozenset({"centers", "widths"})
     defaults: ClassVar[Mapping[str, Any]] = {"max_batch_size": 512}
 
     def widths(self, dim: int) -> tuple[int, int]:
         return dim, dim + attribute_count(self) * BASES_PER_ATTRIBUTE
 
     def init_parameters(self, dim: int, random: torch.Generator) -> dict[str, Tensor]:
-        return dict(zip(("centres", "widths"), init_bases(self.context), strict=True))  # [A, K] each
+        return dict(zip(("centers", "widths"), init_bases(self.context), strict=True))  # [A, K] each
 
     def init_table(self, table: Table, values: Tensor) -> Tensor:
         if table == "relation":  # attributes have no effect until their weights are trained
@@ -231,7 +231,7 @@ class KBLRN(Model):
     def _basis_scores(self, query: Tensor, candidates: Tensor, side: Side) -> Tensor:
         size = attribute_count(self)
         known = query.split_with_sizes([size, size, size * BASES_PER_ATTRIBUTE], dim=-1)
-        centers, widths = self.parameters["centres"], self.parameters["widths"]
+        centers, widths = self.parameters["centers"], self.parameters["widths"]
         return weighted_bases(known, candidates.chunk(2, -1), centers, widths, side)
 
     def _basis_scores_in_chunks(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:

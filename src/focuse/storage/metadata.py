@@ -30,6 +30,7 @@ from focuse.storage.atomic import replace_file
 from focuse.storage.old_names import (
     OLD_FILE_NAMES,
     OLD_KEYS,
+    OLD_PARAMETER_NAMES,
     OLD_SETTING_NAMES,
     check_removed_settings,
     upgrade_settings,
@@ -77,12 +78,15 @@ def run_file(folder: Path, name: str) -> Path:
     return old if old.exists() and not (folder / name).exists() else folder / name
 
 
-def with_inverse_rows(folder: Path, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the tensors of a run with one row for each inverse relation r + R, in tables and optimizer state.
+def upgrade_tensors(folder: Path, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the tables and the optimizer state of a run by current names, with one row per inverse relation r + R.
 
     Older runs have one row of twice the width for a relation and its inverse.
     """
-    if not _read_config(folder)["settings"].get("reciprocal", False):
+    settings = _read_config(folder)["settings"]
+    for old, new in OLD_PARAMETER_NAMES.get(str(settings.get("model")), {}).items():
+        tensors = {key.replace(old, new): value for key, value in tensors.items()}
+    if not settings.get("reciprocal", False):
         return tensors
     relations = parquet.read_metadata(folder / "relations.parquet").num_rows
 

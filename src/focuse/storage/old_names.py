@@ -19,6 +19,7 @@ OLD_FILE_NAMES = {  # new -> old
 }
 # The other tables map old names to new ones.
 OLD_TENSOR_PREFIXES = {"optimiser": "optimizer"}
+OLD_PARAMETER_NAMES = {"kblrn": {"centres": "centers"}}  # by model
 OLD_KEYS = {"columns": "weight_columns", "numbers": "node_attributes"}
 OLD_SETTING_NAMES = {  # old -> new
     "sharpness": "label_exponent",

@@ -33,7 +33,7 @@ from focuse.engines.process_group import ProcessGroup
 from focuse.errors import FocuseError, counted
 from focuse.models.base import Model
 from focuse.storage.atomic import fsync_path, replace_file
-from focuse.storage.metadata import with_inverse_rows
+from focuse.storage.metadata import upgrade_tensors
 from focuse.storage.old_names import OLD_TENSOR_PREFIXES
 from focuse.storage.tensors import (
     Array,
@@ -154,7 +154,7 @@ class TableStorage:
         tensors, metadata = self._read(path, device, advice)
         with reading(path, advice):
             progress = Progress(**json.loads(metadata["progress"]))
-            parts = _split_parts(with_inverse_rows(self.path, tensors), "table", "optimizer", "best", "pool")
+            parts = _split_parts(upgrade_tensors(self.path, tensors), "table", "optimizer", "best", "pool")
             if not {"entity", "relation"} <= set(parts["table"]):
                 raise ValueError("it has no tables")
         return Checkpoint(progress, parts["table"], parts["optimizer"], parts["best"] or None, [], parts["pool"])
@@ -183,7 +183,7 @@ class TableStorage:
             advice = "remove it, the checkpoint has the same tables"
         elif (self.path / PARTITIONS / MANIFEST).exists():
             advice = "remove it and resume, which writes it again from its partitions"
-        return with_inverse_rows(self.path, self._read(self.path / MODEL, device, advice)[0])
+        return upgrade_tensors(self.path, self._read(self.path / MODEL, device, advice)[0])
 
     def _read(self, path: Path, device: str, advice: str) -> tuple[Tables, dict[str, str]]:
         return read_tensors(path, device, advice)
@@ -504,7 +504,7 @@ class PartitionedTables(TableStorage):
         with reading_partition(self.files.folder / MANIFEST):
             progress = Progress(**manifest.progress)
             tensors = {key: torch.from_numpy(values) for key, values in self.files.read_shared().items()}
-            parts = _split_parts(with_inverse_rows(self.path, tensors), "table", "optimizer")
+            parts = _split_parts(upgrade_tensors(self.path, tensors), "table", "optimizer")
         return Checkpoint(progress, parts["table"], parts["optimizer"])
 
     def write_model(self, checkpoint: Checkpoint) -> None:
