@@ -286,7 +286,7 @@ SINGLE: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
     },
 }  # fmt: skip
 SINGLE_REFUSED_BY_FUSED = (
-    *("node numbers, transea", "node numbers, kblrn", "boxes"),
+    *("node numbers, transea", "node numbers, kblrn", "boxes", "two evaluators", "loss weighted margin"),
     *("model rotate", "model pairre", "model cp", "model convkb"),
 )
 # Of these cases the final embeddings are pinned as well, as `run.export` writes them.
