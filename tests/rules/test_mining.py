@@ -51,8 +51,8 @@ def brute(graph: Graph, shapes: list[str]) -> dict[tuple[str, Rule], Counts]:
     bodies: dict[tuple[Atom, ...], dict[tuple[str, str], float]] = defaultdict(dict)
     for (one, a, b), weight in known.items():
         bodies[(Atom(one, "x", "y"),)][b, a] = weight
-    walks = [(Atom(r, "x", "y"), h, t, w) for (r, h, t), w in known.items()]
-    walks += [(Atom(r, "y", "x"), t, h, w) for (r, h, t), w in known.items()]
+    walks = [(Atom(r, "x", "y"), h, t, w) for (r, h, t), w in known.items() if h != t]
+    walks += [(Atom(r, "y", "x"), t, h, w) for (r, h, t), w in known.items() if h != t]
     rename = {"x": "y", "y": "z"}
     for (first, a, b, left), (second, c, d, right) in itertools.product(walks, walks):
         if b == c:
@@ -77,6 +77,13 @@ def shape_of(atoms: tuple[Atom, ...], head: str) -> str:
         return "symmetry" if atoms[0].relation == head else "inverse"
     chain = (Atom(head, "x", "y"), Atom(head, "y", "z"))
     return "transitivity" if atoms == chain else "composition"
+
+
+def test_loops_are_no_part_of_a_path() -> None:
+    rows = [("a", "same", "a", 1.0), ("b", "same", "b", 1.0)]
+    rows += [(head, "r", f"t{i}", 1.0) for head in "ab" for i in range(6)]
+    mined = mine(read(rows), shapes=["transitivity", "composition"], minimum_support=2)
+    assert [atom for one in mined for atom in one.rule.body[0] if atom.relation == "same"] == []
 
 
 def certain(rule: Rule) -> Rule:

@@ -126,7 +126,11 @@ def mine(
 
 
 def _arcs(graph: Graph, both_ways: bool) -> Graph:
-    """Return the arcs of a graph as another graph, sorted by where they start; its relations are labels."""
+    """Return the arcs of a graph as another graph, sorted by where they start; its relations are labels.
+
+    Loops are left out, because a path over a loop says only that an edge implies itself.
+    """
+    graph = graph.select(graph.head != graph.tail)
     if both_ways:
         graph = replace(
             graph,
