@@ -93,7 +93,7 @@ def test_grounding_is_printed_as_json(rules_command, files, tmp_path):
 
 def test_raised_minimum_is_noted_on_stderr(rules_command, files):
     done = rules_command("ground", *files, "--limit", "2", "--json")
-    assert "exceed the limit of 2; kept are all 1 groundings of at least 0.800001" in done.err
+    assert "exceed the limit of 2; groundings kept: 1, each of at least 0.800001" in done.err
     assert len(done.err.splitlines()) == 1
     assert json.loads(done.out)["rules"][0]["capped"] is True
 

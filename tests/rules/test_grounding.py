@@ -255,6 +255,12 @@ def test_a_rule_beyond_the_limit_at_full_confidence_is_refused() -> None:
     assert "25 rows to join exceed the limit of 12, and so do the 25 of body confidence 1; raise the limit" in said
 
 
+def test_a_limit_that_leaves_no_grounding_is_refused() -> None:
+    graph = read([(f"a{i}", "r", "hub", 0.75) for i in range(5)] + [("hub", "r", f"b{i}", 0.75) for i in range(5)])
+    said = refusal(graph, TRANSITIVITY, limit=12)
+    assert said.endswith("exceed the limit of 12; no grounding fits into it; raise it or make the rule narrower")
+
+
 def test_a_raised_minimum_is_noted_in_one_line() -> None:
     graph = read(
         [(f"a{i}", "r", "hub", 0.5 + i / 20) for i in range(10)] + [("hub", "r", f"b{i}", 1.0) for i in range(2)]
@@ -262,7 +268,7 @@ def test_a_raised_minimum_is_noted_in_one_line() -> None:
     [found] = ground(graph, parse_rules(TRANSITIVITY, "my.rules"), limit=12)
     assert found.note == (
         "my.rules, line 1: r(x, y) & r(y, z) -> r(x, z) : 1.0: 20 rows to join at body confidence 0.5 exceed the limit "
-        "of 12; kept are all 12 groundings of at least 0.650001. Raise the limit for weaker ones"
+        "of 12; groundings kept: 12, each of at least 0.650001; raise the limit for more"
     )
 
 

@@ -93,6 +93,14 @@ class FactIndex:
         return np.where(known, weight, 0.0), known
 
 
+def relation_ids(graph: Graph, rule: Rule) -> dict[str, int]:
+    """Return the ids of a rule's relations by name; an unknown name is an error of the rule."""
+    try:
+        return {name: graph.relations.id(name, "relation") for name in rule.relations}
+    except FocuseError as error:
+        raise FocuseError(f"{rule.where}: {error}") from None
+
+
 def _with_unit_weights(graph: Graph, weight_scaling: str | None) -> Graph:
     """Return the graph with weights in [0, 1]: as they are, or by a normalizer fitted to it."""
     if weight_scaling is not None:
@@ -265,11 +273,13 @@ def _ground(joins: _Joins, minimum: float) -> Grounding:
         columns, body = joins.bodies(used)
         note = (
             f"{rule.where}: {error.rows:,} rows to join at body confidence {minimum:g} exceed the limit of "
-            f"{joins.limit:,}; kept are all {len(body):,} groundings of at least {used:.6g}. "
-            "Raise the limit for weaker ones"
+            f"{joins.limit:,}; "
         )
+        if not len(body):
+            raise FocuseError(f"{note}no grounding fits into it; raise it or make the rule narrower") from None
+        note += f"groundings kept: {len(body):,}, each of at least {used:.6g}; raise the limit for more"
     if not len(body):
-        raise FocuseError(f"{note}, or make the rule narrower" if note else _no_grounding(joins, minimum))
+        raise FocuseError(_no_grounding(joins, minimum))
     order = np.argsort(-body, kind="stable")
     body, head, tail = body[order], columns[rule.head.first][order], columns[rule.head.second][order]
     relation = joins.relations[rule.head.relation]
@@ -382,12 +392,7 @@ class _Joins:
 
     def __init__(self, facts: FactIndex, rule: Rule, limit: int, target: tuple[int, int] | None = None) -> None:
         self.facts, self.rule, self.limit, self.target = facts, rule, limit, target
-        self.relations: dict[str, int] = {}
-        for name in rule.relations:
-            try:
-                self.relations[name] = facts.graph.relations.id(name, "relation")
-            except FocuseError as error:
-                raise FocuseError(f"{rule.where}: {error}") from None
+        self.relations = relation_ids(facts.graph, rule)
 
     def bodies(self, minimum: float) -> tuple[Bindings, Weights]:
         """Return the bindings of all variables [n] whose body reaches `minimum`, and its truth [n]."""
