@@ -33,9 +33,7 @@ def triples(graph: Graph, n: int = 60, seed: int = 1) -> tuple[np.ndarray, np.nd
 
 
 def columns_of(graph: Graph, ids: tuple[np.ndarray, ...]) -> dict[str, np.ndarray]:
-    features = GraphFeatures(graph)
-    rows = features.rows(*ids)
-    return dict(zip(features.names, rows.T, strict=True))
+    return GraphFeatures(graph).columns(*ids)
 
 
 def test_features_are_finite_and_of_the_declared_number(graph: Graph) -> None:

@@ -244,7 +244,7 @@ class ParallelEdges:
 class GraphFeatures:
     """Features of any triple from one graph with weights in [0, 1].
 
-    `rows(head, relation, tail)` takes ids [n] and returns float64 [n, FEATURES]; `names` are the names of the columns.
+    `rows(head, relation, tail)` takes ids [n] and returns float64 [n, FEATURES].
     """
 
     def __init__(self, train: Graph) -> None:
@@ -275,7 +275,6 @@ class GraphFeatures:
         sides = np.concatenate([2 * relation, 2 * relation + 1])
         self.roles = LowRank.fit(ends, sides, np.ones(len(ends)), self.entities, LINK_RANK, normalize=True)
         self.neighbors, self.rarity = _neighbors(train)
-        self.names: tuple[str, ...] = ()
 
     def _relation_mean(self, relation: Keys) -> FloatArray:
         """Return the mean of each relation [n], shrunk to the global mean if it has few edges."""
@@ -285,10 +284,12 @@ class GraphFeatures:
 
     def rows(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
         """Return the features of triples, ids [n] -> [n, features]."""
+        return np.column_stack(list(self.columns(head, relation, tail).values()))
+
+    def columns(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> dict[str, FloatArray]:
+        """Return the same by name, [n] each."""
         h, r, t = (ids.astype(np.int64) for ids in (head, relation, tail))
-        columns = self._edges_of_ends(h, r, t) | self._edges_between(h, r, t) | self._low_rank(h, r, t)
-        self.names = tuple(columns)
-        return np.column_stack(list(columns.values()))
+        return self._edges_of_ends(h, r, t) | self._edges_between(h, r, t) | self._low_rank(h, r, t)
 
     def _edges_of_ends(self, h: Keys, r: Keys, t: Keys) -> dict[str, FloatArray]:
         """Return weights and numbers of the edges of the relation and of both ends."""
@@ -429,7 +430,8 @@ class Estimator:
     mix: FloatArray
     conformal: Conformal
     notes: tuple[str, ...] = ()
-    _features: list[GraphFeatures] = field(default_factory=list, repr=False)  # computed when first needed
+    # Computed when first needed; copies made by `replace` share the list, so that it is computed once.
+    _features: list[GraphFeatures] = field(default_factory=list, repr=False)
 
     @cached_property
     def relation_mean(self) -> Predictor:
