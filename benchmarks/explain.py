@@ -27,8 +27,8 @@ import focuse
 from focuse.data.datasets import careers
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.scorer import TableScorer
-from focuse.inference.explain import cosine_similarities
 from focuse.inference.influence import Influence, TrainedObjective
+from focuse.inference.similarity import entity_rows
 from focuse.objective.randomness import EpochOrder
 from focuse.training.callbacks import Reporter
 from focuse.training.problem import TrainingProblem
@@ -100,9 +100,8 @@ def chosen(
     if way == "highest weight":
         return rows[np.argsort(-graph.weight[rows], kind="stable")[:REMOVED]]
     if way == "nearest":  # of the same relation first, by how close both ends are to the asked ones
-        alike = (
-            cosine_similarities(engine, head)[graph.head[rows]] + cosine_similarities(engine, tail)[graph.tail[rows]]
-        )
+        unit = entity_rows(engine)
+        alike = ((unit @ unit[head])[graph.head[rows]] + (unit @ unit[tail])[graph.tail[rows]]).cpu().numpy()
         return rows[np.lexsort((-alike, graph.relation[rows] != relation))[:REMOVED]]
     pool = rows if way == "same ends" else np.arange(len(graph))
     return random.choice(pool, min(REMOVED, len(pool)), replace=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from numbers import Integral
 from typing import Any
 
 from focuse.errors import FocuseError, nearest
@@ -16,6 +17,18 @@ def choose(kind: str, name: str, choices: Iterable[str]) -> str:
     if name not in names:
         raise FocuseError(f"unknown {kind} {name!r}{nearest(name, names)}: choose one of {', '.join(names)}")
     return name
+
+
+def check_count(name: str, value: Any, minimum: int = 1) -> int:
+    """Return an option that must be a whole number of at least `minimum`, else raise FocuseError."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
+        raise FocuseError(f"{name} {value!r}: give a whole number, at least {minimum}")
+    return int(value)
+
+
+def check_seed(seed: Any) -> int:
+    """Return a random seed, which must not be negative."""
+    return check_count("seed", seed, 0)
 
 
 def _finite_number(text: str) -> float:

@@ -127,6 +127,7 @@ def test_queries_are_read_from_a_file(inside, trained, tmp_path: Path) -> None:
     assert table["probability"].to_pylist()[:3] == pytest.approx([row["probability"] for row in one])
     few = tmp_path / "few.txt"
     few.write_text("e7\ne8\n", encoding="utf-8")
+    queries.write_text("head,relation,tail\ne1,r0,\n?,r1,e2\n", encoding="utf-8")
     shown = inside("predict", trained.folder, "--queries", queries, "--candidates-file", few, "--scores-only")
     lines = [line for line in shown.splitlines() if line.split()[0] == "1"]
     assert {line.split()[4] for line in lines} == {"e7", "e8"}

@@ -1,6 +1,7 @@
 """Missing links, compared with scoring and sorting every triple."""
 
 from itertools import product
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,10 @@ import pytest
 
 import focuse
 from focuse.errors import FocuseError
-from focuse.inference.discover import discovery_predictor
+from focuse.inference import link_search
+from focuse.inference.discover import _known_triples, discovery_predictor
 from focuse.results import ResultTable
+from focuse.training.callbacks import Progress
 
 TRAINING = {"dim": 4, "epochs": 2, "progress": False, "batch_size": 100}
 
@@ -133,12 +136,13 @@ def test_discovered_links_have_the_weights_of_predict_weight(run: focuse.Run) ->
     [
         ({"heads": "e41"}, ["no entity 'e41'", "did you mean"]),
         ({"relations": ["r0", "R1"]}, ["no relation 'R1'", "did you mean r1"]),
-        ({"heads": [3]}, ["3 is not the name"]),
+        ({"heads": [3]}, ["entity 3: give its name as text"]),
         ({"top": 0}, ["top 0"]),
         ({"max_per_head": 0}, ["max_per_head 0"]),
         ({"min_probability": 2.0}, ["min_probability 2.0"]),
         ({"strategy": "exhaustiv"}, ["unknown strategy", "did you mean exhaustive"]),
         ({"strategy": "sampled", "sample_size": 0}, ["sample_size 0"]),
+        ({"strategy": "sampled", "seed": -1}, ["seed -1: give a whole number, at least 0"]),
         ({"max_scores": 100}, ["links to score", "strategy 'popular'", "max_scores"]),
         ({"base_rate": 0.0}, ["base rate"]),
     ],
@@ -148,6 +152,24 @@ def test_invalid_options_are_refused(plain: focuse.Run, asked: dict[str, Any], w
         plain.discover(**asked)
     for word in words:
         assert word in str(error.value)
+
+
+def test_the_suggested_limit_is_enough(plain: focuse.Run) -> None:
+    with pytest.raises(FocuseError) as error:
+        plain.discover(max_scores=100)
+    enough = str(error.value).rpartition(" ")[2].replace(",", "")
+    assert len(plain.discover(top=np.int64(3), max_scores=int(enough))) == 3
+
+
+def test_stopping_ends_the_search_of_all_relations(plain: focuse.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched, stop = [], Event()
+    stop.set()
+    monkeypatch.setattr(link_search, "RelationScorer", lambda *scored: searched.append(scored))
+    space = link_search.CandidateSpace(plain.graph, np.arange(3))
+    found = link_search.search_all(
+        plain.scorer, space, _known_triples(plain), 10, Progress(1, lambda share: None, stop), None
+    )
+    assert (found.scored, len(searched)) == (0, 1)
 
 
 @pytest.fixture(scope="module")

@@ -77,12 +77,14 @@ def test_explanation_is_deterministic(run: focuse.Run) -> None:
 
 def test_given_rules_are_used_and_checked(run: focuse.Run, tmp_path: Path) -> None:
     asked = triple(run.graph, int(np.argmax(run.graph.weight)))
+    run.fitted.rule_base = None
     path = tmp_path / "rules.txt"
     path.write_text(f"{asked[1]}(x, y) -> r1(y, x) : 0.9\n", encoding="utf-8")
     [found] = run.explain(asked[2], "r1", asked[0], rules=path).rules
     assert (found.confidence, found.soft_confidence, found.groundings) == (0.9, None, 1)
     assert found.steps == f"{' '.join(asked)} ({found.body:.3g})"
     assert found.implied == pytest.approx(max(0.0, found.body - 0.1))
+    assert "mined" not in vars(run.fitted.rule_base)
     with pytest.raises(FocuseError, match="no relation 'other'"):
         run.explain(*asked, rules=parse_rules("other(x, y) -> r0(x, y)"))
 
@@ -153,7 +155,7 @@ def text_of(rank: int = 3, **tables: Any) -> str:
 
 def test_summary_names_opposing_triples_only_if_they_are_strong() -> None:
     weak, strong = (text_of(supporting=-1.0, opposing=change) for change in (0.4, 0.5))
-    assert "Its score depends most on: a r n (weight 0.5)." in weak
+    assert "It is supported most by a r n (weight 0.5)." in weak
     assert "against it" not in weak
     assert "The strongest triple against it is a r n" in strong
     assert weak.startswith("a needs b: probability 0.70, predicted weight 0.4, 90 % interval 0.1 to 0.9, rank 3 of 100")
@@ -161,5 +163,7 @@ def test_summary_names_opposing_triples_only_if_they_are_strong() -> None:
 
 def test_summary_says_if_a_triple_is_not_predicted() -> None:
     assert "does not predict" not in text_of(rank=10, supporting=-1.0)
-    assert "The model does not predict it: it ranks below the best tenth. Its score" in text_of(11, supporting=-1.0)
+    assert "The model does not predict it: it ranks below the best tenth. It is supported" in text_of(
+        11, supporting=-1.0
+    )
     assert "No training triple at its head or tail supports it." in text_of()

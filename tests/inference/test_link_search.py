@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from focuse.inference.link_search import TopLinks
+from focuse.inference.link_search import TopLinks, _keep_best
 
 
 def test_the_best_of_blocks_are_the_best_of_all() -> None:
@@ -28,3 +28,11 @@ def test_a_block_of_equal_scores_keeps_the_smallest_keys() -> None:
     assert top.best()[1].tolist() == [1, 2]
     assert top.threshold == 0.0
     assert TopLinks(3).best()[0].tolist() == []
+
+
+def test_strong_heads_leave_room_for_other_heads() -> None:
+    scores = torch.rand(500, 1000, generator=torch.Generator().manual_seed(0))
+    scores[:3] += 100
+    top = TopLinks(20)
+    _keep_best(top, scores, torch.arange(500), torch.arange(1000), 1000, 1)
+    assert len(set((top.best()[1] // 1000).tolist())) == 20

@@ -27,6 +27,7 @@ RELATIONS = ["knows", "likes", "hates"]
 Fact = tuple[str, str, str, float]
 COLUMNS = ["query", "rank", "head", "relation", "tail", "score", "known", "weight"]
 COLUMNS += ["weight_mean", "weight_median", "weight_low", "weight_high", "probability", "confidence"]
+CANDIDATES = np.arange(2)
 Row = tuple[int, str, str, str, float, bool, float | None]
 
 
@@ -39,9 +40,10 @@ def predict(
     top: int = 10,
     new_only: bool = False,
     predictor: WeightPredictor | None = None,
+    candidates: np.ndarray | None = None,
 ) -> ResultTable:
     query = find_query(graphs[0], (head, relation, tail))
-    return BatchPredictor(scorer, graphs, top, new_only).predict(query, predictor)
+    return BatchPredictor(scorer, graphs, top, new_only, candidates).predict(query, predictor)
 
 
 def rows_of(found: ResultTable) -> list[Row]:
@@ -186,7 +188,16 @@ def test_tied_relations_are_ordered_by_vocabulary() -> None:
         ({}, ["two of head, relation and tail"]),
         ({"head": "entity 1", "relation": "knows", "top": 0}, ["top 0"]),
         ({"head": "entity 1", "relation": "knows", "top": -3}, ["top -3"]),
-        ({"head": "entity 1", "relation": "knows", "tail": "entity 2", "new_only": True}, ["leave one part out"]),
+        (
+            {"head": "entity 1", "relation": "knows", "tail": "entity 2", "new_only": True},
+            ["new_only requires"],
+        ),
+        (
+            {"head": "entity 1", "tail": "entity 2", "candidates": CANDIDATES},
+            ["candidates require a missing head"],
+        ),
+        ({"head": 3, "relation": "knows"}, ["entity 3: give its name as text"]),
+        ({"head": "entity 1", "relation": "knows", "top": 2.0}, ["top 2.0"]),
     ],
 )
 def test_invalid_queries_are_refused(asked: dict[str, object], words: list[str]) -> None:

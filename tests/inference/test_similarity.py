@@ -105,3 +105,17 @@ def test_analogies_without_validation_have_no_probabilities(small: focuse.Graph)
     found = run.analogies("e1", "e2", "e3", top=3)
     assert len(found) == 3
     assert {row.probability for row in found} == {None}
+
+
+def test_analogies_without_memory_for_weights_have_strengths(
+    small: focuse.Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = focuse.train(small, dim=4, epochs=1, progress=False)
+    monkeypatch.setattr("focuse.inference.similarity.can_predict_weights", lambda run: False)
+    assert len(run.analogies("e1", "e2", "e3", top=np.int64(3))) == 3
+
+
+def test_names_that_are_not_text_are_refused(run: focuse.Run) -> None:
+    for ask in (lambda: run.similar(3), lambda: run.similar([None]), lambda: run.analogies("e1", "e2", 3)):
+        with pytest.raises(FocuseError, match="give its name as text"):
+            ask()

@@ -10,6 +10,7 @@ from scoring import make_scorer
 
 from focuse.data.graph import from_columns
 from focuse.engines.autograd import AutogradEngine
+from focuse.errors import FocuseError
 from focuse.inference.similarity import find_clusters
 from focuse.models.registry import MODELS
 
@@ -68,6 +69,8 @@ def test_number_of_clusters_is_chosen_by_silhouette() -> None:
     assert find_clusters(engine_of(np.eye(2)), few)["cluster"].tolist() == [1, 1]
     same = find_clusters(engine_of(np.ones((2, 2))), few, n_clusters=2)
     assert same.summary["size"].sum() == 2
+    with pytest.raises(FocuseError, match="seed -1: give a whole number, at least 0"):
+        find_clusters(engine_of(np.eye(2)), few, seed=-1)
 
 
 def test_poorly_separated_clusters_are_noted() -> None:

@@ -77,6 +77,8 @@ class Vocabulary:
         `kind` is the kind of name in the error, such as "entity", and `otherwise` the advice for a name of the other
         kind, such as "give it as the relation".
         """
+        if not isinstance(name, str):
+            raise FocuseError(f"{kind} {name!r}: give its name as text")
         index = self.find(name)
         if index < 0:
             raise FocuseError(f"the graph has no {kind} {name!r}{self._advice(name, otherwise)}")

@@ -17,8 +17,9 @@ from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.errors import FocuseError
 from focuse.inference.calibration import Probability, evidence, fit_probability
 from focuse.inference.link_search import SAMPLE_SIZE, CandidateSpace, FoundLinks, search_all
-from focuse.inference.predict import Ids, Names, check_count, find_names
+from focuse.inference.predict import Ids, Names, find_names
 from focuse.inference.weight_predictor import WeightPredictor
+from focuse.option_strings import check_count
 from focuse.random_streams import RandomStream
 from focuse.results import ResultTable
 from focuse.training.callbacks import track_progress
@@ -75,7 +76,7 @@ def discover(
     if cost > max_scores:
         raise FocuseError(
             f"discover: {space.num_pairs:,} links to score, {cost / max_scores:,.1f} times the limit; name relations, "
-            f"heads or tails, choose strategy 'popular' or 'sampled', or raise max_scores to {cost:.0e}"
+            f"heads or tails, choose strategy 'popular' or 'sampled', or raise max_scores to {cost:,}"
         )
     predictor = discovery_predictor(run, any_type, base_rate)
     if min_probability > 0 and predictor.probability is None:

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from os import PathLike
-from pathlib import Path
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F  # noqa: N812
 
 from focuse.data.graph import Graph, triple_columns
 from focuse.data.weights import in_unit_range
 from focuse.engines.scorer import TableScorer
-from focuse.errors import FocuseError, printable
+from focuse.errors import printable
 from focuse.inference.discover import discovery_predictor
 from focuse.inference.influence import Influence, TrainedObjective
-from focuse.inference.predict import ENTITY_ADVICE, RELATION_ADVICE, check_count, predict
+from focuse.inference.predict import ENTITY_ADVICE, RELATION_ADVICE, predict
+from focuse.inference.similarity import entity_rows
+from focuse.option_strings import check_count
 from focuse.results import ResultTable
-from focuse.rules.grammar import Atom, Rule, read_rules
-from focuse.rules.grounding import FactIndex, Proof, prove
+from focuse.rules.grammar import Atom, Rule, as_rules
+from focuse.rules.grounding import FactIndex, Proof, prove, relation_ids
 from focuse.rules.mining import mine
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Explanation:
         if not self.supporting:
             return f"{start}No training triple at its head or tail supports it."
         strongest = "; ".join(_weighted_name(row) for row in self.supporting[:3])
-        text = f"{start}Its score depends most on: {strongest}."
+        text = f"{start}It is supported most by {strongest}."
         if self.opposing and self.opposing[0].change >= OPPOSING_FRACTION * -self.supporting[0].change:
             text += f" The strongest triple against it is {_weighted_name(self.opposing[0])}."
         return text
@@ -172,7 +172,10 @@ def explain(run: Run, head: str, relation: str, tail: str, top: int = 5, *, rule
     graph = run.graph
     h, t = (graph.entities.id(end, "entity", RELATION_ADVICE) for end in (head, tail))
     ids = h, graph.relations.id(relation, "relation", ENTITY_ADVICE), t
-    rule_base = _rule_base(run, rules)
+    rule_base = _rule_base(run)
+    given = None if rules is None else [(rule, None) for rule in as_rules(rules)]
+    for rule, _ in given or ():
+        relation_ids(graph, rule)  # before anything is computed
     [prediction] = predict(run, (head, relation, tail), 1, False)
     if run.fitted.trained_objective is None:
         run.fitted.trained_objective = TrainedObjective.build(run)
@@ -192,7 +195,7 @@ def explain(run: Run, head: str, relation: str, tail: str, top: int = 5, *, rule
         _influence_table(trained, rows[opposing], change[opposing], ids),
         own_change,
         *comparable_triples(graph, run.scorer, ids, top),
-        rule_base.implying(ids, top),
+        rule_base.implying(ids, top, given),
         len(rows),
         influence.notes,
         None if prediction.known else _discovery_probability(run, ids),
@@ -235,15 +238,6 @@ def _influence_table(trained: TrainedObjective, rows: Rows, change: Floats, ids:
 
 
 @torch.no_grad()
-def cosine_similarities(scorer: TableScorer, entity: int) -> Floats:
-    """Return the cosine similarity of every entity's embedding with that of one entity; float64 [E]."""
-    row = scorer.rows("entity", torch.tensor([entity], device=scorer.device))
-    similarities = F.cosine_similarity(scorer.encoded_tables()["entity"], row)
-    found = similarities.double().cpu().numpy()
-    found[entity] = 1.0
-    return np.asarray(found, np.float64)
-
-
 def comparable_triples(
     graph: Graph, scorer: TableScorer, ids: Ids, top: int
 ) -> tuple[ResultTable, ResultTable, ResultTable]:
@@ -254,7 +248,8 @@ def comparable_triples(
     rows = np.flatnonzero(graph.relation == ids[1])
     rows = rows[~_is_triple(graph, rows, ids)]
     head, tail = graph.head[rows], graph.tail[rows]
-    by_head, by_tail = cosine_similarities(scorer, ids[0])[head], cosine_similarities(scorer, ids[2])[tail]
+    unit = entity_rows(scorer).double()
+    by_head, by_tail = ((unit @ unit[end]).cpu().numpy()[ends] for end, ends in ((ids[0], head), (ids[2], tail)))
     mean, keys = (by_head + by_tail) / 2, graph.keys_of(head, graph.relation[rows], tail)
     strongest_first = graph.weight[rows] if graph.lower_is_better else -graph.weight[rows]
 
@@ -273,25 +268,22 @@ def comparable_triples(
 
 @dataclass(frozen=True, eq=False)
 class RuleBase:
-    """Rules and their soft confidences, over the triples of train."""
+    """The triples of train as rules see them, and the rules that are mined from them when they are first needed."""
 
     index: FactIndex
-    rules: list[tuple[Rule, float | None]]
 
-    @classmethod
-    def mine(cls, graph: Graph, scaling: str | None) -> RuleBase:
-        """Return the rules that are mined from a graph."""
-        if scaling in (None, "none"):
-            scaling = None if scaling == "none" and in_unit_range(graph.weight) else "relation"
+    @cached_property
+    def mined(self) -> list[tuple[Rule, float | None]]:
+        """The mined rules and their soft confidences."""
         limits = {"minimum_support": MIN_SUPPORT, "minimum_confidence": MIN_CONFIDENCE, "limit": MAX_PATHS}
-        found = mine(graph, weight_scaling=scaling, **limits)  # type: ignore[arg-type]
-        return cls(FactIndex(graph, scaling), [(one.rule, one.soft_confidence) for one in found])
+        found = mine(self.index.graph, **limits)  # type: ignore[arg-type]
+        return [(one.rule, one.soft_confidence) for one in found]
 
-    def implying(self, ids: Ids, top: int) -> ResultTable:
-        """Return the rules that imply a triple, the most confident first."""
+    def implying(self, ids: Ids, top: int, given: list[tuple[Rule, None]] | None = None) -> ResultTable:
+        """Return the given or the mined rules that imply a triple, the most confident first."""
         head, relation, tail = ids
         found: list[tuple[Any, ...]] = []
-        for rule, soft_confidence in self.rules:
+        for rule, soft_confidence in self.mined if given is None else given:
             if rule.head.relation == self.index.graph.relations[relation]:
                 proof = prove(self.index, rule, head, tail, MIN_BODY)
                 if len(proof):
@@ -319,23 +311,11 @@ class RuleBase:
         return -1.0 if atom.negated else float(weight[0]) * bool(exists[0]) - 1.0, text
 
 
-def _rule_base(run: Run, rules: Any) -> RuleBase:
-    """Return the given rules, or those mined from the training graph, which are kept with the run."""
-    if run.fitted.mined_rules is None:
-        scaling = "none" if run.splits.merger is not None else run.settings.weight_scaling
-        run.fitted.mined_rules = RuleBase.mine(run.graph, scaling)
-    mined = run.fitted.mined_rules
-    if rules is None:
-        return mined
-    if isinstance(rules, str | PathLike):
-        rules = read_rules(Path(rules))
-    rules = [rules] if isinstance(rules, Rule) else list(rules)
-    if not all(isinstance(rule, Rule) for rule in rules):
-        raise FocuseError("rules: give a file of rules, or what focuse.rules.grammar.parse_rules returns")
-    for rule in rules:
-        for name in rule.relations:
-            try:
-                run.graph.relations.id(name, "relation")
-            except FocuseError as error:
-                raise FocuseError(f"{rule.where}: {error}") from None
-    return RuleBase(mined.index, [(rule, None) for rule in rules])
+def _rule_base(run: Run) -> RuleBase:
+    """Return the rules of a run, which are kept with it."""
+    if run.fitted.rule_base is None:
+        scaling: str | None = run.settings.weight_scaling or "relation"
+        if run.splits.merger is not None or scaling == "none":
+            scaling = None if in_unit_range(run.graph.weight) else "relation"
+        run.fitted.rule_base = RuleBase(FactIndex(run.graph, scaling))
+    return run.fitted.rule_base

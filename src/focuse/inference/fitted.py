@@ -67,7 +67,7 @@ class FittedCache:
     link_probability: dict[bool, Probability | None] = field(default_factory=dict)  # by `any_type`
     entities_by_relation: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     trained_objective: TrainedObjective | None = None
-    mined_rules: RuleBase | None = None
+    rule_base: RuleBase | None = None
 
     def store(self, folder: Path | None, tables: str) -> None:
         """Write what was fitted to the run folder; if that is not possible, it is fitted in each process.

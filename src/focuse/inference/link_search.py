@@ -18,8 +18,8 @@ from torch import Tensor
 from focuse.data.graph import Graph, Side
 from focuse.data.triple_index import TripleIndex
 from focuse.engines.scorer import TableScorer, distance_scores
-from focuse.inference.predict import EXCLUDED, Ids, check_count, check_finite
-from focuse.option_strings import choose
+from focuse.inference.predict import EXCLUDED, Ids, check_finite
+from focuse.option_strings import check_count, check_seed, choose
 from focuse.system import chunks
 from focuse.training.callbacks import Progress
 
@@ -65,6 +65,7 @@ class CandidateSpace:
     def __post_init__(self) -> None:
         choose("strategy", self.strategy, STRATEGIES)
         check_count("sample_size", self.sample_size)
+        check_seed(self.seed)
 
     def ends(self, relation: int) -> tuple[Ids, Ids]:
         """Return the heads [H] and the tails [N] of one relation, ascending."""
@@ -226,7 +227,7 @@ def search_all(
             column[tails] = torch.arange(len(tails), device=scorer.device)
             for rows_of_block in chunks(len(heads), max(1, block_scores // len(tails))):
                 if progress.stopped:
-                    break
+                    return FoundLinks.from_top(top, known.entities, scored)
                 block = heads[rows_of_block]
                 scores = relation_scorer.scores(block)
                 rows, known_tails = known.known_answers(block, torch.full_like(block, relation), "tail")
@@ -251,10 +252,7 @@ def _keep_best(
     """Add the links of a block [B, N] that may be among the best."""
     highest = scores.amax(1)
     check_finite(highest)
-    threshold = best.threshold
-    if threshold == EXCLUDED and scores.numel() > 4 * best.size:  # most of the first block is not among the best
-        threshold = float(torch.topk(scores.flatten(), best.size).values[-1])
-    threshold = max(threshold, LOWEST_SCORE)
+    threshold = max(best.threshold, LOWEST_SCORE)
     rows = torch.nonzero(highest >= threshold)[:, 0]  # after the first blocks, these are few
     if not len(rows):
         return
@@ -262,6 +260,8 @@ def _keep_best(
     columns = None
     if per_head is not None and per_head < len(tails):
         scores, columns = torch.topk(scores, per_head, dim=1)
+    if best.threshold == EXCLUDED and scores.numel() > 4 * best.size:  # most of the first block is not among the best
+        threshold = max(threshold, float(torch.topk(scores.flatten(), best.size).values[-1]))
     mask = (scores >= threshold).flatten()
     # NumPy finds the cells eight times as fast as torch on a CPU.
     cells = torch.nonzero(mask)[:, 0] if mask.is_cuda else torch.from_numpy(np.flatnonzero(mask.numpy()))

@@ -24,6 +24,7 @@ from focuse.engines.base import Scorer
 from focuse.errors import FocuseError
 from focuse.evaluation.ranking import DIVERGED
 from focuse.inference.weight_predictor import WeightPredictor, can_predict_weights
+from focuse.option_strings import check_count
 from focuse.results import ResultTable
 from focuse.training.callbacks import Progress, track_progress
 
@@ -103,7 +104,7 @@ class BatchPredictor:
     candidates: Ids | None = None
 
     def __post_init__(self) -> None:
-        check_count("top", self.top)
+        self.top = check_count("top", self.top)
 
     def predict(self, asked: Ids, predictor: WeightPredictor | None = None, progress: bool = False) -> ResultTable:
         """Rank the completions of queries; `predictor` adds weights and probabilities.
@@ -111,10 +112,11 @@ class BatchPredictor:
         `asked` [3, n] are the ids of heads, relations and tails, of which at most one is MISSING. A complete triple
         gets its rank among all tails.
         """
-        complete = (asked != MISSING).all(0)
-        if self.new_only and complete.any():
-            row = int(np.flatnonzero(complete)[0]) + 1
-            raise FocuseError(f"query {row}: nothing is missing that could be new; leave one part out, or new_only")
+        complete, both_ends = ((part != MISSING).all(0) for part in (asked, asked[::2]))
+        for row in np.flatnonzero(complete & self.new_only)[:1]:
+            raise FocuseError(f"query {row + 1}: new_only requires a missing part; leave one part out")
+        for row in np.flatnonzero(both_ends & (self.candidates is not None))[:1]:
+            raise FocuseError(f"query {row + 1}: candidates require a missing head or tail; leave one of them out")
         known = self._related_triples(asked)
         index = build_triple_index(known, self.scorer.device) if self.new_only else None
         blocks: list[tuple[Any, ...]] = [(np.empty(0, np.int64),) * 5 + (np.empty(0, np.float32),)]
@@ -238,24 +240,19 @@ def _known_weights(graphs: list[Graph], head: Any, relation: Any, tail: Any) -> 
 # ---- names and scores ----------------------------------------------------------------------------------------------
 
 
-def check_count(name: str, value: Any) -> int:
-    """Return an option that must be a positive integer, else raise FocuseError."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise FocuseError(f"{name} {value!r}: give a whole number, at least 1")
-    return value
+def as_list(names: str | Sequence[str]) -> list[str]:
+    """Return one name or several as a list."""
+    return list(names) if isinstance(names, Iterable) and not isinstance(names, str) else [names]
 
 
 def find_names(given: Names, names: Vocabulary, kind: str) -> Ids | None:
     """Return the sorted distinct ids of names, None if none are given; an unknown name is an error."""
     if given is None:
         return None
-    listed = [given] if isinstance(given, str) else list(given)
-    for name in listed:
-        if not isinstance(name, str):
-            raise FocuseError(f"{name!r} is not the name of {kind}s; give text")
+    listed = as_list(given)
     try:
         ids = names.ids(listed).astype(np.int64)
-    except UnicodeEncodeError:  # bytes from a shell that are not text
+    except (UnicodeEncodeError, pa.ArrowException):  # bytes from a shell that are not text, or other objects
         ids = np.full(len(listed), -1)
     if (ids < 0).any():
         ids = np.array([names.id(name, kind) for name in listed], np.int64)

@@ -19,7 +19,9 @@ from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError
 from focuse.inference.calibration import plain_probability
 from focuse.inference.link_search import TopLinks
-from focuse.inference.predict import MISSING, BatchPredictor, Ids, Names, check_count, find_names, top_scores
+from focuse.inference.predict import MISSING, BatchPredictor, Ids, Names, as_list, find_names, top_scores
+from focuse.inference.weight_predictor import can_predict_weights
+from focuse.option_strings import check_count, check_seed
 from focuse.results import ResultTable
 from focuse.system import chunks
 
@@ -47,8 +49,7 @@ def entity_rows(scorer: TableScorer) -> Tensor:
 @torch.no_grad()
 def similar(run: Run, entity: str | Sequence[str], top: int, candidates: Names, mean: bool) -> ResultTable:
     """Return the entities with the most similar embeddings; see `Run.similar`."""
-    check_count("top", top)
-    entities, graph = [entity] if isinstance(entity, str) else list(entity), run.splits.train
+    top, entities, graph = check_count("top", top), as_list(entity), run.splits.train
     if not entities:
         raise FocuseError("similar: give at least one entity")
     among = find_names(candidates, graph.entities, "entity")
@@ -113,7 +114,8 @@ def _complete(run: Run, asked: tuple[int, int, int], top: int, candidates: Ids |
     """Return the best completions of a triple of ids, one of which is MISSING."""
     graphs = [run.splits.train, run.splits.valid, run.splits.test]
     predictor = BatchPredictor(run.scorer, graphs, top, candidates=candidates)
-    return predictor.predict(np.array(asked)[:, None], run.weight_predictor(full=True))
+    weights = run.weight_predictor(full=True) if can_predict_weights(run) else None
+    return predictor.predict(np.array(asked)[:, None], weights)
 
 
 def _links(run: Run, a: int, b: int) -> list[dict[str, Any]]:
@@ -192,21 +194,23 @@ def _kmeans(rows: npt.NDArray[np.float32], n_clusters: int | None, seed: int) ->
     from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped, unused-ignore]
     from sklearn.metrics import silhouette_score  # type: ignore[import-untyped, unused-ignore]
 
-    sample = np.random.default_rng(seed).permutation(len(rows))[:SILHOUETTE_SAMPLE]
+    sample = np.random.default_rng(check_seed(seed)).permutation(len(rows))[:SILHOUETTE_SAMPLE]
 
     def fit(count: int) -> tuple[Ids, float | None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # if there are fewer distinct rows than clusters
             if len(rows) <= MINI_BATCH_ENTITIES:
-                found = KMeans(count, n_init=3, random_state=seed).fit_predict(rows)
+                found = KMeans(count, n_init=3, random_state=seed % 2**32).fit_predict(rows)
             else:
-                found = MiniBatchKMeans(count, n_init=3, batch_size=4096, random_state=seed).fit_predict(rows)
+                found = MiniBatchKMeans(count, n_init=3, batch_size=4096, random_state=seed % 2**32).fit_predict(rows)
         few = 1 < len(np.unique(found[sample])) < len(sample)
         return np.asarray(found), float(silhouette_score(rows[sample], found[sample])) if few else None
 
     if n_clusters is not None:
-        if isinstance(n_clusters, bool) or not isinstance(n_clusters, int) or not 1 <= n_clusters <= len(rows):
-            raise FocuseError(f"n_clusters {n_clusters!r}: give a number from 1 to the {len(rows):,} entities")
+        if check_count("n_clusters", n_clusters) > len(rows):
+            raise FocuseError(
+                f"n_clusters {n_clusters}: the graph has only {len(rows):,} entities; give fewer"
+            )
         return *fit(n_clusters), f"{n_clusters:,} clusters by k-means"
     tried = {count: fit(count) for count in TRIED_COUNTS if count < len(sample)}
     if not tried:
