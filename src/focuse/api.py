@@ -138,8 +138,8 @@ class Run:
         test
             Triples to evaluate on, by default the test split.
         negatives
-            Triples of weight 0, by default random ones; other triples are ignored, so that UKGE's `test_with_neg` files
-            can be used.
+            Triples known to be false: those of weight 0 (as in UKGE's `test_with_neg` files), or all if they have no
+            weights. By default, random negatives.
         ndcg_queries
             Triples of the queries of nDCG, by default the queries of `test` with all their known tails.
         strong_above, coverage
@@ -208,7 +208,7 @@ class Run:
         method
             'isotonic' or 'platt'; by default isotonic, and Platt's method for probabilities with few triples.
         negatives
-            Triples known to be false: those of weight 0, or all if none has it. By default, random negatives.
+            Triples known to be false: those of weight 0, or all if they have no weights. By default, random negatives.
         base_rate
             The expected fraction of true triples among those to predict.
         """

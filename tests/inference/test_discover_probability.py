@@ -91,3 +91,9 @@ def test_another_base_rate_keeps_the_order_within_a_relation(run: focuse.Run) ->
 
 def test_run_without_probabilities_has_no_link_probabilities(run: focuse.Run) -> None:
     assert fit_link_probability(dataclasses.replace(run.weight_predictor(full=True), probability=None)) is None
+
+
+def test_recalibration_changes_link_probabilities(run: focuse.Run) -> None:
+    before = discovery_predictor(run).probability
+    run.calibrate("platt" if before.method == "isotonic" else "isotonic")  # type: ignore[union-attr]
+    assert discovery_predictor(run).probability.method != before.method  # type: ignore[union-attr]

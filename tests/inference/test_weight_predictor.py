@@ -189,6 +189,23 @@ class TestWeightEvaluation:
                 ask(coverage=2)
         with pytest.raises(FocuseError, match="no triple of weight 0"):
             run.evaluate_probabilities(negatives=[("e1", "r0", "e2", 0.5)])
+        with pytest.raises(FocuseError, match="seed -1: give a whole number, at least 0"):
+            run.evaluate_probabilities(seed=-1)
+
+    def test_negatives_are_rows_of_weight_0_or_rows_without_weights(self, run: focuse.Run) -> None:
+        rows = [(f"e{i}", f"r{i % 3}", f"e{(i * 7 + 3) % 40}") for i in range(30)]
+        weighted = [(*row, 0.5 if i < 5 else 0.0) for i, row in enumerate(rows)]
+        for given, count in ((rows, 30), (weighted, 25)):
+            assert run.evaluate_probabilities(negatives=given).negatives == count
+        with pytest.raises(FocuseError, match="0 negatives left"):
+            run.calibrate(negatives=weighted[:5])
+
+    def test_a_graph_without_negatives_asks_for_them(self) -> None:
+        names = [f"e{i}" for i in range(6)]
+        rows = [(h, "r", t, 1.0) for h in names for t in names]
+        run = focuse.train(rows[5:], dim=4, epochs=1, valid=rows[5:25], test=rows[:5], progress=False)
+        with pytest.raises(FocuseError, match="no negatives can be drawn: all corrupted triples are known"):
+            run.evaluate_probabilities()
 
 
 def test_intervals_are_measured_again_after_recalibration(
@@ -365,6 +382,17 @@ class TestColumns:
     def test_unknown_column_is_refused(self, both: focuse.Run) -> None:
         with pytest.raises(FocuseError, match="weight column"):
             both.predict_weights(TRIPLES, column="star")
+
+
+def test_ndcg_of_baselines_does_not_depend_on_the_direction_of_weights() -> None:
+    rows = [(f"e{i % 20}", "r", f"e{(i * 7 + i // 20) % 20}", 1.0 + i % 5) for i in range(300)]
+    turned = [(*row[:3], 6 - row[3]) for row in rows]
+    near, far = (
+        focuse.train(one, dim=4, epochs=1, progress=False, **more).evaluate_weights().ndcg
+        for one, more in ((rows, {}), (turned, {"lower_is_better": True}))
+    )
+    assert "inverse copy, else 0" not in far
+    assert far["inverse copy"].linear == pytest.approx(near["inverse copy"].linear)
 
 
 @pytest.mark.slow

@@ -38,6 +38,7 @@ from focuse.evaluation.baselines import (
 from focuse.evaluation.metrics import FloatArray, spearman
 from focuse.evaluation.ranking import DIVERGED, sample_size
 from focuse.evaluation.weight_evaluation import (
+    THRESHOLDS,
     IntervalTable,
     ProbabilityTable,
     WeightEvaluation,
@@ -63,7 +64,7 @@ from focuse.inference.calibration import (
 from focuse.inference.weight_estimator import Estimates, Estimator, conformal_rows, finish_estimator, fit_estimator
 from focuse.models.base import confidence as model_confidence
 from focuse.objective.negatives import corrupt_graph
-from focuse.option_strings import choose
+from focuse.option_strings import check_seed, choose
 from focuse.results import ResultTable
 from focuse.system import chunks, free_memory
 from focuse.training.preparation import read_test_graph
@@ -71,7 +72,7 @@ from focuse.training.preparation import read_test_graph
 if TYPE_CHECKING:
     from focuse.api import Run
 
-STRONG = 0.85  # UKGE's threshold for CN15K and NL27K
+STRONG = THRESHOLDS["cn15k"]
 TRIPLES_AT_ONCE = 1 << 18  # triples scored at once
 MIN_ISOTONIC_ROWS = 500  # positives from which isotonic curves are chosen instead of a line (Platt)
 BYTES_PER_EDGE = 500  # of memory that fitting trees to graph features takes
@@ -402,7 +403,7 @@ def calibrate(
         choose("calibration", method, METHODS)
     check_base_rate(base_rate)
     plain = _plain_predictor(run)
-    false = None if negatives is None else _own_negatives(run, negatives, plain.fitting_keys())
+    false = None if negatives is None else _unknown_negatives(run, negatives, plain.fitting_keys())
     made = plain.fit_calibration(method or "isotonic")
     if made is None:
         raise FocuseError(NO_VALIDATION)
@@ -414,6 +415,7 @@ def calibrate(
     run.fitted.estimator = known.fit_estimator(run.settings.seed, before)
     known = replace(known, estimator=run.fitted.estimator)
     run.fitted.probability = _fit_probability(run, known, method, false, base_rate)
+    run.fitted.link_probability.clear()
     run.fitted.store(run.folder, run.tables_checksum)
     return made
 
@@ -432,11 +434,17 @@ def _fit_probability(
     return fit_probability(positives, rows, known.score, known.estimator, method, rate, source)
 
 
-def _own_negatives(run: Run, given: Any, known: AnyIds) -> Graph:
-    """Return the user's negatives in train's ids: rows of weight 0, or all if there are none, without known triples."""
-    aligned = _read_triples(given).align(run.splits.train)
+def _read_negatives(run: Run, given: Any) -> AlignedGraph:
+    """Read negatives in train's ids: the rows of weight 0, or all rows if the source has no weights."""
+    graph = _read_triples(given)
+    false = graph.select(graph.weight == 0) if graph.weighted else replace(graph, weight=np.zeros(len(graph)))
+    return false.align(run.splits.train)
+
+
+def _unknown_negatives(run: Run, given: Any, known: AnyIds) -> Graph:
+    """Return the user's negatives without known triples."""
+    aligned = _read_negatives(run, given)
     rows = aligned.graph
-    rows = rows.select(rows.weight == 0) if (rows.weight == 0).any() else rows
     left = rows.select(~np.isin(rows.keys, known))
     count = len(np.unique(left.keys))
     if count < MIN_NEGATIVES:
@@ -463,7 +471,7 @@ def evaluate_weights(
         raise FocuseError(f"strong_above {strong_above!r}: give a weight in [0, 1]")
     check_coverage(coverage)
     aligned = _test(run, test)
-    false = None if negatives is None else _negatives(run, negatives)
+    false = None if negatives is None else _test_negatives(run, negatives)
     queries = None if ndcg_queries is None else read_test_graph(ndcg_queries, run.settings, run.splits)
     if queries is not None and not len(queries.graph):
         raise FocuseError(f"{queries.graph.source}: no query with names that train has")
@@ -489,16 +497,11 @@ def _test(run: Run, test: Any) -> AlignedGraph:
     return aligned
 
 
-def _negatives(run: Run, given: Any) -> AlignedGraph:
-    """Read triples in train's ids, some of which have the weight 0."""
-    aligned = read(given).align(run.splits.train)
-    if not (aligned.graph.weight == 0).any():
+def _test_negatives(run: Run, given: Any) -> AlignedGraph:
+    aligned = _read_negatives(run, given)
+    if not len(aligned.graph):
         raise FocuseError(f"{aligned.graph.source}: no triple of weight 0 with names that train has; give negatives")
     return aligned
-
-
-def _zero_weight(graph: Graph) -> Graph:
-    return graph.select(graph.weight == 0)
 
 
 def _evaluate(
@@ -517,7 +520,7 @@ def _evaluate(
     false = held = None
     if not train.lower_is_better and in_unit_range(train.weight) and in_unit_range(test.weight):
         known = np.concatenate([predictor.known_keys(), test.keys])
-        false = corrupt_graph(test, known, 0) if negatives is None else _zero_weight(negatives.graph)
+        false = corrupt_graph(test, known, 0) if negatives is None else negatives.graph
         held = WeightTest(valid, corrupt_graph(valid, predictor.fitting_keys(), 1)) if len(valid) else None
     else:
         notes.append("protocols with negatives are skipped: they need weights in [0, 1]")
@@ -537,7 +540,10 @@ def _evaluate(
         gains[predictor.name] = evaluate.ndcg(predictor.scorer, asked)
     else:
         notes.append(f"no nDCG of {predictor.name}: it is too slow to score all {len(train.entities):,} entities")
-    for name, baseline in {**fit_weight_baselines(train), **fit_zero_baseline(train)}.items():
+    # If lower is better, 0 is the strongest weight, and strengths rise as weights fall.
+    strengths = predictor.unit_weights(train) if train.lower_is_better else train
+    ranked = fit_weight_baselines(strengths) | ({} if train.lower_is_better else fit_zero_baseline(train))
+    for name, baseline in ranked.items():
         gains[name] = evaluate.ndcg(WeightBaselineScorer(baseline, train, predictor.scorer.device), asked)
     notes += _verdict(predictor, test, table, list(named))
     intervals = None if estimates is None else _intervals(predictor, estimates, test, rows, coverage)
@@ -623,12 +629,14 @@ def _intervals(
 
 def evaluate_probabilities(run: Run, test: Any = None, *, negatives: Any = None, seed: int = 0) -> ProbabilityTable:
     """Evaluate the probability that a triple is true; see `Run.evaluate_probabilities`."""
-    aligned, predictor = _test(run, test), weight_predictor(run, full=True)
+    seed, aligned, predictor = check_seed(seed), _test(run, test), weight_predictor(run, full=True)
     positives = aligned.graph
-    given = None if negatives is None else _negatives(run, negatives)
-    false = corrupt_graph(positives, predictor.known_keys(), seed) if given is None else _zero_weight(given.graph)
+    given = None if negatives is None else _test_negatives(run, negatives)
+    false = corrupt_graph(positives, predictor.known_keys(), seed) if given is None else given.graph
     if predictor.probability is None:
         raise FocuseError(NO_VALIDATION)
+    if not len(false):
+        raise FocuseError("no negatives can be drawn: all corrupted triples are known; give negatives")
     rate = len(positives) / (len(positives) + len(false))
     both = concatenate([positives, false])
     ids = both.head, both.relation, both.tail
