@@ -149,7 +149,7 @@ def main() -> None:
         hub = made.entities[int(counts.argmax())]
         rows = [
             ("entities, edges", f"{len(made.entities):,}, {len(made):,}"),
-            ("facts of the largest hub", f"{counts.max():,}"),
+            ("triples of the largest hub", f"{counts.max():,}"),
         ]
         rows += measure(folder, options.entities, hub, options.patience)
         rows.append(("page", page_weight()))

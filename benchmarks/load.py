@@ -30,13 +30,13 @@ from load_parts.floor import Empty, bare_prediction, whole_prediction
 from load_parts.rough import ROUGH
 from load_parts.server import IO_TIMEOUT, Server, slope
 
-MIX = {  # what visitors ask, as they click: names and facts often, slow questions to the model seldom
+MIX = {  # what visitors ask, as they click: names and triples often, slow questions to the model seldom
     "health": 2,
     "run": 2,
     "page": 3,
     "entities": 6,
     "neighborhood": 4,
-    "facts": 5,
+    "triples": 5,
     "predict": 5,
     "predict-weights": 2,
     "missing": 1,
@@ -89,7 +89,7 @@ def questions(run: Path) -> dict[str, list[bytes]]:
         "page": [request("GET", path) for path in ("/", "/static/main.js", "/static/style.css")],
         "entities": [request("GET", f"/api/entities?q={quote(head[:3])}") for head, _, _ in triples],
         "neighborhood": [request("GET", f"/api/neighborhood?entity={head}") for head in heads],
-        "facts": [request("GET", f"/api/facts?entity={head}") for head in heads],
+        "triples": [request("GET", f"/api/triples?entity={head}") for head in heads],
         "predict": [request("POST", "/api/predict", one) for one in two],
         "predict-weights": [
             request("POST", "/api/predict-weights", {"triples": posts[at : at + 5]}) for at in range(len(posts) - 5)
@@ -183,7 +183,7 @@ async def phase_floor(
         await load(empty, asked, {"health": 1}, options.clients, 0.3, [])
         most = (await load(empty, asked, {"health": 1}, options.clients, seconds, [])).row("health", seconds)
     rates = {"an empty application": most["per_second"]}
-    for name in ("health", "entities", "facts", "predict"):
+    for name in ("health", "entities", "triples", "predict"):
         one = await load(server, asked, {name: 1}, options.clients, seconds, [])
         rates[f"{name} alone"] = one.row(name, seconds)["per_second"]
     costs = {"bare_ms": round(bare_prediction(options.run), 3), "whole_ms": round(whole_prediction(options.run), 3)}
@@ -239,7 +239,7 @@ def print_tables(told: dict[str, Any], options: Any) -> None:
             f"\nA prediction: {bare['bare_ms']} ms for scores and the best ten alone, {bare['whole_ms']} ms with",
             end=" ",
         )
-        print("names, known facts, weights, intervals and probabilities.")
+        print("names, known triples, weights, intervals and probabilities.")
     print("\n| seconds | memory, MB | open files |\n| ---: | ---: | ---: |")
     for at, memory, files in load["watch"]:
         print(f"| {at:.0f} | {memory:.1f} | {files} |")

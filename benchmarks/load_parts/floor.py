@@ -60,7 +60,7 @@ def bare_prediction(run: Path, times: int = 200) -> float:
 
 
 def whole_prediction(run: Path, times: int = 100) -> float:
-    """Milliseconds of `run.predict` itself: names, known facts, weights, intervals and probabilities."""
+    """Milliseconds of `run.predict` itself: names, known triples, weights, intervals and probabilities."""
     import focuse
 
     loaded = focuse.load(run)

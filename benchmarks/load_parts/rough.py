@@ -136,7 +136,7 @@ async def cut(server: Server, asked: dict[str, list[bytes]], options: Any, say: 
             text = asks[number % len(asks)]
             wire: Wire = await connect(server.port)
             wire.writer.write(text[: 1 + (number * 37) % len(text)] if number % 3 else text)
-            if number % 3 == 0 and name in ("page", "facts", "run"):
+            if number % 3 == 0 and name in ("page", "triples", "run"):
                 await wire.reader.read(100)
             elif number % 3 == 1:
                 await asyncio.sleep(0.002)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import focuse
 from focuse.explorer import guards, schemas
+from focuse.explorer.service import Explorer, Service
 
 ENTITY = "Person 3"
 
@@ -28,14 +29,23 @@ def test_health_and_run_describe_the_run(client, service) -> None:
     health = client.get("/api/health").json()
     run = service.first.run
     assert (health["status"], health["model"]) == ("ready", "complex")
-    assert (health["entities"], health["facts"]) == (len(run.graph.entities), len(service.first.edges))
+    assert (health["entities"], health["triples"]) == (len(run.graph.entities), len(service.first.edges))
     told = client.get("/api/run").json()
     assert told["settings"]["dim"] == 8
     assert told["compare"] == "second"
-    assert {row["name"]: row["facts"] for row in told["relations"]}.keys() == {"has skill", "knows"}
-    assert sum(row["facts"] for row in told["relations"]) == sum(told["splits"].values()) == health["facts"]
+    assert {row["name"]: row["triples"] for row in told["relations"]}.keys() == {"has skill", "knows"}
+    assert sum(row["triples"] for row in told["relations"]) == sum(told["splits"].values()) == health["triples"]
     assert told["metrics"]["source"] == "test"
     assert told["metrics"]["figures"]["MRR"] == pytest.approx(run.evaluate().all.mrr)
+
+
+def test_a_run_too_large_for_the_estimator_is_ready(run_folders, monkeypatch) -> None:
+    for module in ("inference.weight_predictor", "inference.predict", "explorer.service"):
+        monkeypatch.setattr(f"focuse.{module}.can_predict_weights", lambda run: False)
+    service = Service([Explorer(focuse.load(run_folders[0]), "first")])
+    service.warming[0].exception(60)
+    assert service.health("1").status == "ready"
+    assert service.summary().metrics.source == "test"
 
 
 def test_search_finds_entities_by_name(client) -> None:
@@ -57,10 +67,10 @@ def test_neighborhood_has_the_weights_of_the_graph(client, served_graph) -> None
 
 
 def test_triples_of_an_entity_are_paginated(client) -> None:
-    whole = client.get("/api/facts", params={"entity": ENTITY, "limit": 500}).json()
-    pages = [client.get("/api/facts", params={"entity": ENTITY, "limit": 4, "offset": at}).json() for at in (0, 4)]
-    assert pages[0]["facts"] + pages[1]["facts"] == whole["facts"][:8]
-    assert whole["total"] == len(whole["facts"])
+    whole = client.get("/api/triples", params={"entity": ENTITY, "limit": 500}).json()
+    pages = [client.get("/api/triples", params={"entity": ENTITY, "limit": 4, "offset": at}).json() for at in (0, 4)]
+    assert pages[0]["triples"] + pages[1]["triples"] == whole["triples"][:8]
+    assert whole["total"] == len(whole["triples"])
 
 
 def test_predict_is_the_answer_of_the_run(client, service) -> None:
@@ -77,10 +87,10 @@ def test_predict_is_the_answer_of_the_run(client, service) -> None:
 
 def test_missing_links_are_new_and_best_first(client, served_graph) -> None:
     told = client.get("/api/missing", params={"entity": ENTITY, "top": 12}).json()["links"]
-    facts = {tuple(row) for row in served_graph.to_pandas()[["head", "relation", "tail"]].itertuples(index=False)}
+    triples = {tuple(row) for row in served_graph.to_pandas()[["head", "relation", "tail"]].itertuples(index=False)}
     assert len(told) == 12
     assert [link["rank"] for link in told] == list(range(1, 13))
-    assert all((link["head"], link["relation"], link["tail"]) not in facts for link in told)
+    assert all((link["head"], link["relation"], link["tail"]) not in triples for link in told)
     assert all(ENTITY in (link["head"], link["tail"]) for link in told)
     chances = [link["probability"] for link in told]
     assert chances == sorted(chances, reverse=True)
@@ -158,8 +168,8 @@ def test_misspelled_name_is_404_with_the_nearest(client) -> None:
         ("neighborhood", {"entity": ENTITY, "limit": "1_0"}),
         ("neighborhood", {"entity": ENTITY, "secret": "1"}),
         ("neighborhood", {}),
-        ("facts", {"entity": ENTITY, "offset": "true"}),
-        ("facts", {"entity": ""}),
+        ("triples", {"entity": ENTITY, "offset": "true"}),
+        ("triples", {"entity": ""}),
         ("entities", {"q": "x" * (schemas.MAX_SEARCH + 1)}),
         ("missing", {"entity": ENTITY, "top": schemas.MAX_TOP + 1}),
         ("missing", {"entity": ENTITY, "direction": "up"}),
@@ -250,10 +260,10 @@ def test_any_json_body_is_answered_without_a_server_error(client, body) -> None:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    path=st.sampled_from(["entities", "neighborhood", "facts", "missing"]),
+    path=st.sampled_from(["entities", "neighborhood", "triples", "missing"]),
     parameters=st.dictionaries(
         st.sampled_from(["q", "entity", "relation", "limit", "depth", "top", "offset", "direction", "x"]),
-        st.one_of(st.text(max_size=20), st.integers(-5, 400).map(str), st.sampled_from([ENTITY, "has skill", "facts"])),
+        st.one_of(st.text(max_size=20), st.integers(-5, 400).map(str), st.sampled_from([ENTITY, "knows", "triples"])),
     ),
 )
 def test_any_parameter_is_answered_without_a_server_error(client, path, parameters) -> None:

@@ -16,11 +16,11 @@ def test_random_requests_are_answered_correctly() -> None:
 
 
 def test_checks_detect_wrong_answers() -> None:
-    """The checks can fail: a 500, bytes that are no JSON, a fact that the graph has not."""
+    """The checks can fail: a 500, bytes that are no JSON, a triple that the graph has not."""
     service = fuzz.explorer()[1]
-    scope = {"method": "GET", "path": "/api/facts"}
+    scope = {"method": "GET", "path": "/api/triples"}
     headers = {b"x-content-type-options": b"nosniff", b"content-type": b"application/json"}
-    invented = json.dumps({"facts": [{"head": "a", "relation": "b", "tail": "c"}]}).encode()
+    invented = json.dumps({"triples": [{"head": "a", "relation": "b", "tail": "c"}]}).encode()
     for status, text in ((500, b"{}"), (200, b"NaN"), (200, invented), (422, b'{"error": "two\\nlines", "hint": ""}')):
         with pytest.raises(AssertionError):
             fuzz.check(scope, status, headers, text, service)

@@ -79,10 +79,10 @@ def test_every_name_is_shown_as_it_is(visit) -> None:
         visit.wait(lambda name=name: visit.script("return document.querySelector('h1').textContent") == name)
         visit.settled()
         assert visit.script("return document.title") != ""
-        assert visit.all("#facts tbody tr")
-        shown = set(visit.script("return [...document.querySelectorAll('#facts .name')].map(e => e.textContent)"))
+        assert visit.all("#triples tbody tr")
+        shown = set(visit.script("return [...document.querySelectorAll('#triples .name')].map(e => e.textContent)"))
         assert shown <= set(NAMES)
-        kinds = visit.script("return [...document.querySelectorAll('#facts .relation')].map(e => e.textContent)")
+        kinds = visit.script("return [...document.querySelectorAll('#triples .relation')].map(e => e.textContent)")
         assert {kind[2:] for kind in kinds} <= set(RELATIONS)  # an arrow stands before them
         assert not visit.all("main img, main script, main iframe")
         addresses = visit.script("return [...document.querySelectorAll('a')].map(e => e.getAttribute('href'))")

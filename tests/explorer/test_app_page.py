@@ -90,7 +90,7 @@ def test_graph_view_links_to_other_entities(visit, service) -> None:
     visit.one(".legend button").click()
     visit.settled()
     relation = visit.one(".legend button[aria-pressed=true]").text
-    assert {cell.text.split(" ", 1)[1] for cell in visit.all("#facts td:first-child")} == {relation}
+    assert {cell.text.split(" ", 1)[1] for cell in visit.all("#triples td:first-child")} == {relation}
     name = visit.one("a.node").get_attribute("data-name")
     visit.one("a.node .disc").click()
     visit.wait(lambda: visit.heading() == name)
@@ -164,8 +164,8 @@ def test_names_of_the_second_run_do_not_link_into_the_first(visit, service, monk
 
 def test_table_can_be_downloaded(visit, service) -> None:
     visit.open(f"#/entity/{quote(ENTITY)}")
-    visit.one("#facts button[data-format=csv]").click()
-    target = visit.browser.downloads / "focuse-facts-Person-3.csv"
+    visit.one("#triples button[data-format=csv]").click()
+    target = visit.browser.downloads / "focuse-triples-Person-3.csv"
     visit.wait(target.exists)
     assert len(target.read_text(encoding="utf-8").splitlines()) == 1 + int(
         service.first.edges.degree[service.first.entity(ENTITY)]
@@ -178,7 +178,7 @@ def test_hostile_names_are_text(visit, hostile) -> None:
         visit.script(f"location.hash = {json.dumps('#/entity/' + quote(name, safe=''))}")
         visit.wait(lambda name=name: visit.script("return document.querySelector('h1').textContent") == name)
         visit.settled()
-        assert visit.all("#facts tbody tr")
+        assert visit.all("#triples tbody tr")
         assert not visit.all("main img, main script")
 
 

@@ -12,7 +12,7 @@ import pytest
 import focuse
 
 SCHEMATHESIS = Path(sys.executable).parent / "schemathesis"
-ADDRESSES = "health run entities neighborhood facts predict missing explain predict-weights compare"
+ADDRESSES = "health run entities neighborhood triples predict missing explain predict-weights compare"
 QUESTION = {"head": "Person 3", "relation": "knows"}
 
 
@@ -39,7 +39,7 @@ def test_valid_questions_about_unknown_names_are_404(client) -> None:
     for part, name in (("head", "nobody here"), ("relation", "no relation"), ("head", "\x00"), ("head", "x" * 1000)):
         assert client.post("/api/predict", json=QUESTION | {part: name}).status_code == 404
         assert client.post("/api/compare", json=QUESTION | {part: name}).status_code == 404
-    assert client.get("/api/facts", params={"entity": "\x00"}).status_code == 404
+    assert client.get("/api/triples", params={"entity": "\x00"}).status_code == 404
 
 
 def test_question_needs_two_parts_in_the_schema_as_well(client) -> None:

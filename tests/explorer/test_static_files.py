@@ -54,7 +54,7 @@ def test_json_is_read_back_unchanged(rows) -> None:
 
 
 def test_file_name_has_only_letters_digits_and_dashes() -> None:
-    assert call("fileName", ["facts", 'a"/../b\n'], "csv") == "focuse-facts-a-b.csv"
+    assert call("fileName", ["triples", 'a"/../b\n'], "csv") == "focuse-triples-a-b.csv"
     assert call("fileName", ["../.."], "csv") == "focuse-table.csv"
 
 

@@ -56,7 +56,7 @@ def make_app(service: Service, host: str = "127.0.0.1", monitor: ConnectionMonit
     app = FastAPI(
         title="focuse explorer",
         version=__version__,
-        description="Questions to a run of focuse: names, facts, missing links, weights, explanations.",
+        description="Questions to a run of focuse: names, triples, missing links, weights, explanations.",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -154,14 +154,14 @@ def entities(here: Here, asked: Annotated[schemas.EntityQuery, Query()]) -> sche
     return here.first.find(asked.q, asked.limit)
 
 
-@router.get("/neighborhood", tags=["facts"], summary="The strongest facts near an entity")
+@router.get("/neighborhood", tags=["triples"], summary="The strongest triples near an entity")
 def neighborhood(here: Here, asked: Annotated[schemas.NeighborhoodQuery, Query()]) -> schemas.Neighborhood:
     return here.first.neighborhood(asked)
 
 
-@router.get("/facts", tags=["facts"], summary="The facts of an entity, strongest first")
-def facts(here: Here, asked: Annotated[schemas.FactsQuery, Query()]) -> schemas.Facts:
-    return here.first.facts(asked)
+@router.get("/triples", tags=["triples"], summary="The triples of an entity, strongest first")
+def triples(here: Here, asked: Annotated[schemas.TriplesQuery, Query()]) -> schemas.Triples:
+    return here.first.triples(asked)
 
 
 @router.get("/missing", tags=["model"], summary="The best links that an entity lacks")

@@ -21,7 +21,7 @@ MAX_SUGGESTIONS = 50
 MAX_TOP = 200  # completions of one question
 MAX_TRIPLES = 100  # triples in one request
 MAX_EDGES = 300  # edges of a neighborhood
-MAX_FACTS = 5000  # triples of an entity on one page
+MAX_LISTED = 5000  # triples of an entity on one page
 
 # ---- fields of requests ----------------------------------------------------------------------------------------------
 
@@ -77,11 +77,11 @@ class NeighborhoodQuery(Request):
     limit: Annotated[int, Field(ge=1, le=MAX_EDGES), IN_QUERY] = 30
 
 
-class FactsQuery(Request):
+class TriplesQuery(Request):
     entity: Name
     relation: OptionalName = None
     offset: Annotated[int, Field(ge=0, le=2**31), IN_QUERY] = 0
-    limit: Annotated[int, Field(ge=1, le=MAX_FACTS), IN_QUERY] = 100
+    limit: Annotated[int, Field(ge=1, le=MAX_LISTED), IN_QUERY] = 100
 
 
 class MissingQuery(Request):
@@ -160,13 +160,13 @@ class Health(BaseModel):
     model: str
     entities: int
     relations: int
-    facts: int
+    triples: int
     waiting: int
 
 
 class RelationCount(BaseModel):
     name: str
-    facts: int
+    triples: int
     lowest: float
     highest: float
 
@@ -188,14 +188,14 @@ class Metrics(BaseModel):
 
 
 class RunSummary(BaseModel):
-    """`hubs` are the entities with the most facts."""
+    """`hubs` are the entities with the most triples."""
 
     name: str
     model: str
     dim: int
     epochs: int
     entities: int
-    facts: int
+    triples: int
     weighted: bool
     lower_is_better: bool
     splits: dict[str, int]
@@ -235,12 +235,12 @@ class Neighborhood(BaseModel):
     relations_in: list[str]
 
 
-class Facts(BaseModel):
-    """A page of an entity's facts, strongest first."""
+class Triples(BaseModel):
+    """A page of an entity's triples, strongest first."""
 
     entity: str
     total: int
-    facts: list[Edge]
+    triples: list[Edge]
 
 
 class Link(NamedTriple):

@@ -16,6 +16,7 @@ from focuse.explorer import schemas
 from focuse.explorer.guards import ModelQueue
 from focuse.explorer.index import EdgeIndex, NameIndex, Rows
 from focuse.explorer.schemas import ProblemError
+from focuse.inference.weight_predictor import can_predict_weights
 from focuse.results import ResultTable
 
 SPLITS = ("train", "valid", "test")
@@ -74,11 +75,11 @@ class Explorer:
         names: list[str] = self.run.graph.relations.take(self.edges.relations_of(entity, as_tail)).to_pylist()
         return names
 
-    def facts(self, asked: schemas.FactsQuery) -> schemas.Facts:
+    def triples(self, asked: schemas.TriplesQuery) -> schemas.Triples:
         """Return a page of the triples of an entity."""
         rows = self.edges.rows_of(self.entity(asked.entity), self.relation(asked.relation))
         page = self._edges(rows[asked.offset : asked.offset + asked.limit])
-        return schemas.Facts(entity=asked.entity, total=len(rows), facts=page)
+        return schemas.Triples(entity=asked.entity, total=len(rows), triples=page)
 
     def _edges(self, rows: Rows) -> list[schemas.Edge]:
         """Return rows of the edge index with names."""
@@ -101,7 +102,7 @@ class Explorer:
         found = found.sort_by([("weight_count", "descending"), ("relation", "ascending")])
         names = [self.run.graph.relations[relation] for relation in found["relation"].to_pylist()]
         columns = [names, *(found[f"weight_{statistic}"].to_pylist() for statistic in ("count", "min", "max"))]
-        fields = ("name", "facts", "lowest", "highest")
+        fields = ("name", "triples", "lowest", "highest")
         return [schemas.RelationCount(**dict(zip(fields, row, strict=True))) for row in zip(*columns, strict=True)]
 
     @cached_property
@@ -112,10 +113,11 @@ class Explorer:
     # ---- questions to the model --------------------------------------------------------------------------------------
 
     def warm_up(self) -> None:
-        """Fit the estimators that the first question would have to wait for."""
-        self.run.weight_predictor(full=True)
-        self.run.discover(heads=self.run.graph.entities[0], top=1)
+        """Compute the metrics, and fit the estimators that the first question would have to wait for."""
         _ = self.metrics
+        if can_predict_weights(self.run):
+            self.run.weight_predictor(full=True)
+            self.run.discover(heads=self.run.graph.entities[0], top=1)
 
     @cached_property
     def metrics(self) -> schemas.Metrics:
@@ -223,7 +225,7 @@ class Service:
             model=run.settings.model,
             entities=len(run.graph.entities),
             relations=len(run.graph.relations),
-            facts=len(self.first.edges),
+            triples=len(self.first.edges),
             waiting=self.queue.waiting,
         )
 
@@ -237,7 +239,7 @@ class Service:
             dim=settings.dim,
             epochs=len(run.history),
             entities=len(run.graph.entities),
-            facts=len(self.first.edges),
+            triples=len(self.first.edges),
             weighted=run.graph.weighted,
             lower_is_better=run.graph.lower_is_better,
             splits={name: len(graph) for name, graph in splits},

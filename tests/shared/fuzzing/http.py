@@ -20,10 +20,10 @@ from urllib.parse import quote_from_bytes, urlencode
 
 ALLOWED = {200, 304, 400, 403, 404, 405, 408, 413, 414, 415, 422, 429}
 SLOW = 20.0  # seconds after which a case counts as hanging
-GETS = ["health", "run", "entities", "neighborhood", "facts", "missing"]
+GETS = ["health", "run", "entities", "neighborhood", "triples", "missing"]
 POSTS = ["predict", "predict-weights", "compare", "explain"]
 PATHS = [f"/api/{name}" for name in GETS + POSTS]
-OTHERS = ["/", "/docs", "/openapi.json", "/static/main.js", "/favicon.ico", "/api/", "/api/facts/", "//", "/%2e%2e/x"]
+OTHERS = ["/", "/docs", "/openapi.json", "/static/main.js", "/favicon.ico", "/api/", "/api/triples/", "//", "/%2e%2e/x"]
 HOSTILE = [
     "<script>window.bad=1</script>",
     '"><img src=x onerror=bad()>',
@@ -61,7 +61,7 @@ KEYS = [
     "format",
 ]
 VALUES = ["1", "0", "-1", "200", "201", "9" * 30, "1e309", "nan", "-inf", "true", "none", "out", "both", "csv", "json"]
-TABLES = ["facts", "missing", "predict", "compare", "tsv", "<x>"]
+TABLES = ["triples", "missing", "predict", "compare", "tsv", "<x>"]
 FORMS = ["csv", "tsv", "json"]
 NAMES = [f"person {number}" for number in range(30)]
 FIRST = {"/api/entities": "q"}
@@ -238,12 +238,12 @@ def check(scope: dict[str, Any], status: int, headers: dict[bytes, bytes], text:
         assert made["error"]
         assert "\n" not in made["error"]
         assert "\x1b" not in made["error"]
-    elif scope["path"] in ("/api/facts", "/api/neighborhood"):
-        for fact in made.get("facts", made.get("edges")):
-            assert (fact["head"], fact["relation"], fact["tail"]) in _facts(service), fact
+    elif scope["path"] in ("/api/triples", "/api/neighborhood"):
+        for triple in made.get("triples", made.get("edges")):
+            assert (triple["head"], triple["relation"], triple["tail"]) in _triples(service), triple
     elif scope["path"] == "/api/missing":
         for link in made["links"]:
-            assert (link["head"], link["relation"], link["tail"]) not in _facts(service), link
+            assert (link["head"], link["relation"], link["tail"]) not in _triples(service), link
 
 
 def _no_constant(name: str) -> None:
@@ -251,7 +251,7 @@ def _no_constant(name: str) -> None:
 
 
 @cache
-def _facts(service: Any) -> set[tuple[str, str, str]]:
+def _triples(service: Any) -> set[tuple[str, str, str]]:
     run = service.first.run
     graphs = [run.splits.train, run.splits.valid, run.splits.test]
     names, kinds = run.graph.entities, run.graph.relations

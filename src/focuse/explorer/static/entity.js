@@ -1,4 +1,4 @@
-// One entity: the picture of its neighborhood, what it lacks, and its facts.
+// One entity: the picture of its neighborhood, what it lacks, and its triples.
 
 import { get, into } from "./api.js";
 import { count, empty, entityHash, h, loading, number, plural, problem, say } from "./dom.js";
@@ -19,16 +19,16 @@ export function entityView(name, query, run, signal) {
   const heading = h("p", { class: "muted", id: "counts" });
   const graph = h("div", { class: "graph" });
   const lacks = h("div", { id: "missing" });
-  const facts = h("div", { id: "facts" });
+  const triples = h("div", { id: "triples" });
   const legend = h("div", { class: "legend", role: "group", "aria-label": "Show one relation" });
   const columns = h("div", { class: "columns" });
   const view = h("div", { class: "view" });
-  const about = { name, run, signal, chosen, graph, lacks, facts, legend, heading, columns, view };
+  const about = { name, run, signal, chosen, graph, lacks, triples, legend, heading, columns, view };
   about.tools = tools(about);
   about.told = { loading, problem: (error, again) => (error.status === 404 ? gone(about, error) : problem(error, again)) };
   showGraph(about);
   showLacks(about);
-  showFacts(about);
+  showTriples(about);
   columns.append(
     h("section", { class: "card", "aria-label": "Neighborhood" },
       h("div", { class: "card-head" }, h("h2", {}, "Neighborhood"), about.tools), graph, legend),
@@ -36,8 +36,8 @@ export function entityView(name, query, run, signal) {
       h("div", { class: "card-head" }, h("h2", { id: "lacks-title" }, "What is missing here?")), lacks));
   view.append(
     h("div", { class: "title" }, h("h1", {}, name), heading), columns,
-    h("section", { class: "card", "aria-labelledby": "facts-title" },
-      h("div", { class: "card-head" }, h("h2", { id: "facts-title" }, "Known facts")), facts));
+    h("section", { class: "card", "aria-labelledby": "triples-title" },
+      h("div", { class: "card-head" }, h("h2", { id: "triples-title" }, "Known triples")), triples));
   return [view];
 }
 
@@ -67,7 +67,7 @@ function tools(about) {
   } }, h("option", { value: 1 }, "1 step"), h("option", { value: 2 }, "2 steps"));
   steps.value = String(chosen.depth);
   const shown = h("output", {}, "all");
-  const least = h("input", { type: "range", min: 0, max: 0.95, step: 0.05, value: 0, "aria-label": "Weakest fact shown, as a share of its relation's range" });
+  const least = h("input", { type: "range", min: 0, max: 0.95, step: 0.05, value: 0, "aria-label": "Weakest triple shown, as a share of its relation's range" });
   least.addEventListener("input", () => {
     chosen.least = Number(least.value);
     shown.textContent = chosen.least ? `≥ ${Math.round(chosen.least * 100)} %` : "all";
@@ -79,8 +79,8 @@ function tools(about) {
   };
   return h("div", { class: "tools" }, steps, h("label", { class: "slider" }, h("span", {}, "Strength"), least, shown),
     h("span", { class: "pair" },
-      h("button", { type: "button", "aria-label": "Fewer facts", onclick: more(-STEP) }, "−"),
-      h("button", { type: "button", "aria-label": "More facts", onclick: more(STEP) }, "+")));
+      h("button", { type: "button", "aria-label": "Fewer triples", onclick: more(-STEP) }, "−"),
+      h("button", { type: "button", "aria-label": "More triples", onclick: more(STEP) }, "+")));
 }
 
 function showGraph(about) {
@@ -96,7 +96,7 @@ function showGraph(about) {
   };
   about.columns.classList.toggle("wide", chosen.depth === 2 || chosen.expanded.length > 0); // two rings need the room
   into(graph, ask, (found) => {
-    about.heading.textContent = `${plural(found.degree, "fact")} · ${plural(found.relations_out.length, "relation")} from it, ${found.relations_in.length} to it`;
+    about.heading.textContent = `${plural(found.degree, "triple")} · ${plural(found.relations_out.length, "relation")} from it, ${found.relations_in.length} to it`;
     showLegend(about, found);
     const frame = h("div");
     about.redraw = () => {
@@ -104,7 +104,7 @@ function showGraph(about) {
       frame.replaceChildren(kept.edges.length ? picture(kept, run.relations.map((one) => one.name), (one) => {
         chosen.expanded.push(one);
         showGraph(about);
-      }) : empty(found.edges.length ? "No fact is that strong; move the slider back." : "No facts here."));
+      }) : empty(found.edges.length ? "No triple is that strong; move the slider back." : "No triples here."));
     };
     about.redraw();
     say(`${name}: neighborhood of ${plural(found.nodes.length, "entity", "entities")} drawn`);
@@ -125,7 +125,7 @@ function merged([first, ...others]) {
 
 const key = (edge) => JSON.stringify([edge.head, edge.relation, edge.tail]);
 
-/** Without the facts weaker than `least`, and without entities that then hang in the air. */
+/** Without the triples weaker than `least`, and without entities that then hang in the air. */
 function strongEnough(found, least) {
   const edges = found.edges.filter((edge) => edge.strength >= least);
   const linked = new Set([found.entity, ...edges.flatMap((edge) => [edge.head, edge.tail])]);
@@ -138,7 +138,7 @@ function showLegend(about, found) {
   const choose = (name) => {
     about.chosen.relation = about.chosen.relation === name ? "" : name;
     remember(about);
-    [showGraph, showLacks, showFacts].forEach((show) => show(about));
+    [showGraph, showLacks, showTriples].forEach((show) => show(about));
   };
   about.legend.replaceChildren(...own.map((name) => h("button", {
     type: "button", class: `chip ${shade(names, name)}`, "aria-pressed": String(about.chosen.relation === name), onclick: () => choose(name),
@@ -159,35 +159,35 @@ function showLacks({ name, run, signal, chosen, lacks, told }) {
   }, { ...told, loading: () => loading("Asking the model…") });
 }
 
-function showFacts({ name, run, signal, chosen, facts, told }) {
+function showTriples({ name, run, signal, chosen, triples, told }) {
   const asked = { entity: name, relation: chosen.relation };
   const names = run.relations.map((one) => one.name);
   const rows = [];
-  const more = () => get("facts", { ...asked, offset: rows.length, limit: PAGE }, signal);
+  const more = () => get("triples", { ...asked, offset: rows.length, limit: PAGE }, signal);
   const all = async () => {
     const saved = [];
     for (let total = 1; saved.length < total;) {
-      const page = await get("facts", { ...asked, offset: saved.length, limit: LARGEST_PAGE }, signal);
-      if (!page.facts.length) break;
-      saved.push(...page.facts);
+      const page = await get("triples", { ...asked, offset: saved.length, limit: LARGEST_PAGE }, signal);
+      if (!page.triples.length) break;
+      saved.push(...page.triples);
       total = page.total;
     }
     return saved;
   };
   const columns = [
-    { title: "Relation", value: (fact) => fact.relation, cell: (fact) => relationChip(fact.relation, names, fact.head === name ? "→" : "←") },
-    { title: "Entity", value: (fact) => other(fact, name), cell: (fact) => entityLink(other(fact, name)) },
-    { title: run.weighted ? "Weight" : "Weight (none given)", numeric: true, value: (fact) => fact.weight, cell: (fact) => number(fact.weight) },
-    { title: "Part", value: (fact) => fact.split, cell: (fact) => h("span", { class: "muted" }, fact.split) },
-    { title: "", cell: (fact) => whyButton({ ...fact, known: true, probability: null, weight_mean: fact.weight, weight_low: null, weight_high: null, score: null }, run) },
+    { title: "Relation", value: (triple) => triple.relation, cell: (triple) => relationChip(triple.relation, names, triple.head === name ? "→" : "←") },
+    { title: "Entity", value: (triple) => other(triple, name), cell: (triple) => entityLink(other(triple, name)) },
+    { title: run.weighted ? "Weight" : "Weight (none given)", numeric: true, value: (triple) => triple.weight, cell: (triple) => number(triple.weight) },
+    { title: "Part", value: (triple) => triple.split, cell: (triple) => h("span", { class: "muted" }, triple.split) },
+    { title: "", cell: (triple) => whyButton({ ...triple, known: true, probability: null, weight_mean: triple.weight, weight_low: null, weight_high: null, score: null }, run) },
   ];
   const show = (found) => {
-    rows.push(...found.facts);
-    if (!rows.length) return [empty("No facts here.")];
-    const next = rows.length < found.total ? h("button", { type: "button", onclick: async () => facts.replaceChildren(...show(await more())) },
+    rows.push(...found.triples);
+    if (!rows.length) return [empty("No triples here.")];
+    const next = rows.length < found.total ? h("button", { type: "button", onclick: async () => triples.replaceChildren(...show(await more())) },
       `Show more (${count(rows.length)} of ${count(found.total)})`) : null;
-    return [table({ caption: `Facts of ${name}`, columns, rows }), h("div", { class: "foot" }, next, exporting(["facts", name], all))]
+    return [table({ caption: `Triples of ${name}`, columns, rows }), h("div", { class: "foot" }, next, exporting(["triples", name], all))]
       .filter(Boolean);
   };
-  into(facts, more, show, told);
+  into(triples, more, show, told);
 }

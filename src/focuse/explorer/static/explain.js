@@ -21,7 +21,7 @@ export function explain(link, run) {
   const why = h("div", { class: "explanation" });
   panel.replaceChildren(
     h("header", {},
-      h("h2", { id: "panel-title" }, link.known ? "Why this fact?" : "Why this link?"),
+      h("h2", { id: "panel-title" }, link.known ? "Why this triple?" : "Why this link?"),
       h("button", { type: "button", class: "close", "aria-label": "Close", onclick: () => panel.close() }, "×")),
     h("p", { class: "triple" }, entityLink(head), " ", relationChip(relation, names), " ", entityLink(tail)),
     why);
@@ -35,7 +35,7 @@ export function explain(link, run) {
   into(why, ask, ([known, found]) => [summary(known, run), ...reasons(found, names)], { loading: () => loading("Looking for reasons…"), problem });
 }
 
-/** A fact of the graph has no probability yet: the run tells it. */
+/** A triple of the graph has no probability yet: the run tells it. */
 async function numbers({ head, relation, tail }) {
   const { links } = await post("predict", { head, relation, tail, top: 1 }, leave.signal);
   return links[0];
@@ -73,11 +73,11 @@ function rowsTable(caption, rows, names) {
     value: (row) => (typeof row[key] === "object" ? plainText(row[key]) : row[key]),
     cell: (row) => (key === "change" ? changeBar(row.change, most) : plainText(row[key])),
   }));
-  const fact = { title: "Fact", value: (row) => row.head, cell: (row) => h("span", {}, entityLink(row.head), " ", relationChip(row.relation, names), " ", entityLink(row.tail)) };
-  return table({ caption, columns: triples ? [fact, ...columns] : columns, rows });
+  const triple = { title: "Triple", value: (row) => row.head, cell: (row) => h("span", {}, entityLink(row.head), " ", relationChip(row.relation, names), " ", entityLink(row.tail)) };
+  return table({ caption, columns: triples ? [triple, ...columns] : columns, rows });
 }
 
-/** How the score would change without a fact, to the left or right of nothing. */
+/** How the score would change without a triple, to the left or right of nothing. */
 function changeBar(change, most) {
   const length = (Math.abs(change) / most) * 24;
   return h("span", { class: "probability" },

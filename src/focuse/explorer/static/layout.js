@@ -1,4 +1,4 @@
-// Where the entities of a neighborhood stand. No chance and no time in it: the same facts make the same picture.
+// Where the entities of a neighborhood stand. No chance and no time in it: the same triples make the same picture.
 //
 // The asked entity stands in the middle, its neighbors on an ellipse, in sectors by relation, strongest first. They are
 // spread evenly in height on each side, not by angle: so labels, which run outwards, never lie on one another.
@@ -20,15 +20,15 @@ export function ring(n, rx, ry) {
  * `relations` gives the sectors' order. `room` is what labels may take beside the ring.
  */
 export function place(nodes, edges, relations, width, height, room) {
-  const centre = nodes.find((node) => node.distance === 0).name;
+  const center = nodes.find((node) => node.distance === 0).name;
   const order = new Map(relations.map((name, index) => [name, index]));
   const two = nodes.some((node) => node.distance === 2);
   const rx = Math.max(70, width / 2 - room);
   const ry = height / 2 - 26;
-  const places = new Map([[centre, { x: 0, y: 0, right: true, distance: 0 }]]);
+  const places = new Map([[center, { x: 0, y: 0, right: true, distance: 0 }]]);
 
   const near = nodes.filter((node) => node.distance === 1);
-  const best = strongest(near, edges, (one, other) => other === centre);
+  const best = strongest(near, edges, (one, other) => other === center);
   near.sort((a, b) => sector(best.get(a.name), order) - sector(best.get(b.name), order)
     || strength(best.get(b.name)) - strength(best.get(a.name)) || compare(a.name, b.name));
   const inner = two ? ring(near.length, rx * 0.4, ry * 0.78) : ring(near.length, rx, ry);

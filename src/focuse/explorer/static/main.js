@@ -55,7 +55,7 @@ async function watch() {
   const notice = document.getElementById("notice");
   const health = await get("health").catch(() => null);
   if (health?.status === "warming") {
-    notice.textContent = "The run fits its weights and probabilities (the first time only). Facts are here already; answers of the model follow.";
+    notice.textContent = "Fitting the weight estimator (once per run). Known triples are shown; predictions follow.";
     notice.hidden = false;
     setTimeout(watch, 1500);
     return;

@@ -35,14 +35,14 @@ function draw(frame, found, relations, width, expand) {
   const room = Math.min(longest * LETTER + 26, narrow ? width * 0.32 : width * 0.27);
   const places = place(found.nodes, found.edges, relations, width, height, room);
   const box = `${-width / 2} ${-height / 2} ${width} ${height}`;
-  const centre = pill(found.entity, width);
-  const reach = (name, from) => (name === found.entity ? edgeOfPill(centre, from) : DISC[places.get(name).distance]);
+  const center = pill(found.entity, width);
+  const reach = (name, from) => (name === found.entity ? edgeOfPill(center, from) : DISC[places.get(name).distance]);
 
   const lines = drawEdges(found.edges, places, relations, reach);
-  const nodes = found.nodes.map((node) => (node.distance === 0 ? drawCentre(node, centre) : drawNode(node, places.get(node.name), width, expand, far && node.distance === 1 ? (narrow ? "none" : "above") : "beside")));
+  const nodes = found.nodes.map((node) => (node.distance === 0 ? drawCenter(node, center) : drawNode(node, places.get(node.name), width, expand, far && node.distance === 1 ? (narrow ? "none" : "above") : "beside")));
   const picture = s("svg", { viewBox: box, width, height, role: "group", "aria-label": caption(found) },
     s("g", { class: "edges", "aria-hidden": "true" }, lines.map((line) => line.element)),
-    s("g", { class: "relation-labels", "aria-hidden": "true" }, narrow || far ? [] : relationLabels(lines, found, places, centre, relations)),
+    s("g", { class: "relation-labels", "aria-hidden": "true" }, narrow || far ? [] : relationLabels(lines, found, places, center, relations)),
     s("g", { class: "nodes" }, nodes));
   light(frame, picture, lines);
   return picture;
@@ -50,7 +50,7 @@ function draw(frame, found, relations, width, expand) {
 
 const caption = (found) => {
   const own = found.edges.filter((edge) => edge.head === found.entity || edge.tail === found.entity).length;
-  return `${found.entity} with ${count(own)} of its ${plural(found.degree, "fact")}, the strongest. Each entity is a link.`;
+  return `${found.entity} with ${count(own)} of its ${plural(found.degree, "triple")}, the strongest. Each entity is a link.`;
 };
 
 function drawEdges(edges, places, relations, reach) {
@@ -72,14 +72,14 @@ function drawEdges(edges, places, relations, reach) {
   });
 }
 
-/** One label for each relation of the centre, at the edge nearest its sector's middle where nothing else stands. */
-function relationLabels(lines, found, places, centre, relations) {
+/** One label for each relation of the center, at the edge nearest its sector's middle where nothing else stands. */
+function relationLabels(lines, found, places, center, relations) {
   const sectors = new Map();
   for (const line of lines) {
     if (line.edge.head !== found.entity && line.edge.tail !== found.entity) continue;
     sectors.set(line.edge.relation, [...(sectors.get(line.edge.relation) ?? []), line.middle]);
   }
-  const taken = [{ x: 0, y: 0, half: centre.half + 4, height: centre.height + 8 }];
+  const taken = [{ x: 0, y: 0, half: center.half + 4, height: center.height + 8 }];
   for (const at of places.values()) if (at.distance) taken.push({ x: at.x, y: at.y, half: 9, height: 14 });
   return [...sectors].map(([name, spots]) => {
     const text = short(name, 22);
@@ -105,9 +105,9 @@ function pill(name, width) {
 const edgeOfPill = ({ half, height }, to) =>
   Math.min(half / Math.max(1e-6, Math.abs(Math.cos(Math.atan2(to.y, to.x)))), height / Math.max(1e-6, Math.abs(Math.sin(Math.atan2(to.y, to.x))))) + 2;
 
-const drawCentre = (node, { lines, half, height }) => s("g", { class: "node centre", "data-name": node.name },
+const drawCenter = (node, { lines, half, height }) => s("g", { class: "node center", "data-name": node.name },
   s("rect", { x: -half, y: -height, width: 2 * half, height: 2 * height, rx: Math.min(height, 15) }),
-  s("text", { "text-anchor": "middle" }, spans(lines, 0)), s("title", {}, `${node.name}: ${plural(node.degree, "fact")}`));
+  s("text", { "text-anchor": "middle" }, spans(lines, 0)), s("title", {}, `${node.name}: ${plural(node.degree, "triple")}`));
 
 /** Lines of text around one height. */
 const spans = (lines, x) =>
@@ -122,7 +122,7 @@ function drawNode(node, at, width, expand, label) {
   const text = { beside: () => spans(twoLines(node.name, letters), side.x), above: () => [short(node.name, 24)], none: () => [] }[label]();
   return s("a", {
     class: `node step-${at.distance}`, href: entityHash(node.name), "data-name": node.name,
-    "aria-label": `${node.name}, ${plural(node.degree, "fact")}`,
+    "aria-label": `${node.name}, ${plural(node.degree, "triple")}`,
     onclick: (event) => {
       if (!event.shiftKey) return;
       event.preventDefault();
@@ -130,7 +130,7 @@ function drawNode(node, at, width, expand, label) {
     },
   },
   s("circle", { class: "reach", cx: at.x, cy: at.y, r: 16 }), s("circle", { class: "disc", cx: at.x, cy: at.y, r: radius }),
-  s("text", spot, text), s("title", {}, `${node.name}: ${plural(node.degree, "fact")}; Shift and click adds its neighbors`));
+  s("text", spot, text), s("title", {}, `${node.name}: ${plural(node.degree, "triple")}; Shift and click adds its neighbors`));
 }
 
 /** A long name broken after a space or a sign that parts words, in two lines at most. */
@@ -141,7 +141,7 @@ function twoLines(name, letters) {
   return cut > 2 ? [short(name.slice(0, cut).trimEnd(), letters + 1), short(name.slice(cut), letters)] : [short(name, letters)];
 }
 
-/** Pointing at an entity brings out its own facts. */
+/** Pointing at an entity brings out its own triples. */
 function light(frame, picture, lines) {
   const on = (event) => {
     const name = event.target.closest?.("[data-name]")?.dataset.name;

@@ -63,7 +63,7 @@ export function probability(value) {
 
 /** An expected weight with its interval, on the range that the relation's weights have. */
 export function weightRange(link, range) {
-  if (link.known && link.weight !== null) return h("span", { class: "weight", title: "known fact" }, h("b", {}, number(link.weight)));
+  if (link.known && link.weight !== null) return h("span", { class: "weight", title: "known triple" }, h("b", {}, number(link.weight)));
   if (link.weight_mean === null) return h("span", { class: "muted" }, "–");
   const words = h("b", {}, number(link.weight_mean));
   if (link.weight_low === null || link.weight_high === null) return h("span", { class: "weight" }, words);
