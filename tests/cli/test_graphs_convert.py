@@ -32,7 +32,7 @@ def test_rdf_options_are_passed_on(command, tmp_path: Path) -> None:
     assert (tmp_path / "x.tsv").read_text(encoding="utf-8") == 'a\tp\tb\t0.5\na\tq\tc\t1\na\tq\t"x"\t1\n'
     done = command("convert", tmp_path / "x.ttl", tmp_path / "x.tsv", "--missing-weight", "drop", check=True)
     assert "note: " in done.stdout
-    assert "1 fact without a weight left out" in done.stdout
+    assert "1 triple without a weight left out" in done.stdout
 
 
 def test_impossible_conversions_are_refused(refused, graph_file: Path, tmp_path: Path) -> None:

@@ -136,3 +136,15 @@ def test_unknown_weights_and_missing_edges_are_refused(page, tmp_path: Path) -> 
     with pytest.raises(FocuseError, match="a character that XML cannot represent; write"):
         read([("a\x01", "r", "b")]).write(tmp_path / "odd.graphml")
     assert not (tmp_path / "odd.graphml").exists()
+
+
+def test_nested_graph_has_a_direction_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "x.graphml").write_text(
+        """<graphml><graph edgedefault="directed">
+        <node id="a"><graph edgedefault="undirected"><edge source="c" target="d"/></graph></node>
+        <edge source="a" target="b"/><edge source="b" target="a"/></graph></graphml>""",
+        encoding="utf-8",
+    )
+    graph = read(tmp_path / "x.graphml")
+    assert len(graph) == 3
+    assert "1 undirected edge is read once" in " ".join(graph.notes)

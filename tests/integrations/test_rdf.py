@@ -107,12 +107,14 @@ def test_annotations_of_one_triple_by_several_nodes(turtle) -> None:
 
 def test_triples_without_a_weight_among_weighted_ones(turtle) -> None:
     text = ":a :p :b {| :w 0.5 |} . :b :p :c . :c a :Thing ."
-    with pytest.raises(FocuseError, match=r"2 of 3 facts have no weight, such as \(http://e/b http://e/p http://e/c\)"):
+    with pytest.raises(
+        FocuseError, match=r"2 of 3 triples have no weight, such as \(http://e/b http://e/p http://e/c\)"
+    ):
         turtle(text)
     assert turtle(text, missing_weight="drop") == [("a", "p", "b", 0.5)]
-    assert turtle.graph.notes[-1].endswith("2 facts without a weight left out")
+    assert turtle.graph.notes[-1].endswith("2 triples without a weight left out")
     assert [row[3] for row in turtle(text, missing_weight=1)] == [0.5, 1.0, 1.0]
-    with pytest.raises(FocuseError, match="missing 'some': give a number"):
+    with pytest.raises(FocuseError, match="missing_weight 'some': give a number"):
         turtle(text, missing_weight="some")
 
 
@@ -131,7 +133,7 @@ def test_literals_can_be_entities(turtle) -> None:
     rows = turtle(':a :p :b ; :label "A"@en ; :age 7 .', literals="keep")
     xsd = '"7"^^<http://www.w3.org/2001/XMLSchema#integer>'
     assert rows == [("a", "p", "b", 1.0), ("a", "label", '"A"@en', 1.0), ("a", "age", xsd, 1.0)]
-    with pytest.raises(FocuseError, match="unknown way with literals 'numbers'"):
+    with pytest.raises(FocuseError, match="unknown value of literals 'numbers'"):
         turtle(":a :p :b .", literals="numbers")
 
 
@@ -139,7 +141,7 @@ def test_nodes_without_a_label_have_the_same_names_every_time(turtle) -> None:
     text = ":a :p [ :q :c ] . [] :q _:own ."
     first = turtle(text)
     assert first == turtle(text)
-    assert {"_:unlabelled1", "_:unlabelled2", "_:own"} <= set(turtle.graph.entities)
+    assert {"_:unlabeled1", "_:unlabeled2", "_:own"} <= set(turtle.graph.entities)
 
 
 def test_text_is_a_number_only_if_the_user_names_the_property(turtle) -> None:

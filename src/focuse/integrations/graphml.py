@@ -75,13 +75,12 @@ class _EdgeCollector:
         self.num_undirected = 0
 
     def read(self, stream: Any) -> None:
-        directed, parent = True, None
+        graphs: list[tuple[ElementTree.Element, bool]] = []  # that are open, with whether their edges are directed
         for event, element in ElementTree.iterparse(stream, ("start", "end")):
             tag = _tag(element)
             if event == "start":
                 if tag == "graph":
-                    parent = element
-                    directed = element.get("edgedefault", "directed") != "undirected"
+                    graphs.append((element, element.get("edgedefault", "directed") != "undirected"))
                 elif tag == "hyperedge":
                     raise FocuseError(f"{self.where}: it has hyperedges; give edges between two nodes")
             elif tag == "key" and element.get("for", "all") in ("edge", "all"):
@@ -90,9 +89,11 @@ class _EdgeCollector:
                 is_real = element.get("attr.type") in ("double", "float")
                 self.keys[key] = EdgeKey(element.get("attr.name") or key, is_real, default)
             elif tag == "edge":
-                self._add(element, directed)
-            if event == "end" and tag in ("node", "edge") and parent is not None:
-                parent.clear()  # else all elements would stay in memory
+                self._add(element, graphs[-1][1] if graphs else True)
+            elif tag == "graph":
+                graphs.pop()
+            if event == "end" and tag in ("node", "edge") and graphs:
+                graphs[-1][0].clear()  # else all elements would stay in memory
         self._encode()
 
     def _add(self, element: ElementTree.Element, directed: bool) -> None:
@@ -146,7 +147,8 @@ class _EdgeCollector:
         columns = [pa.chunked_array(blocks) for blocks in self.blocks]
         notes, missing = [], self.options.missing_weight
         if self.num_undirected:
-            notes.append(f"{self.where}: {self.num_undirected:,} undirected edges are read once, from source to target")
+            edges = counted(self.num_undirected, "undirected edges", "are")
+            notes.append(f"{self.where}: {edges} read once, from source to target")
         if len(columns) > 3 and missing is not None:
             bare = reduce(pc.and_, map(pc.is_null, columns[3:]))
             dropped = pc.sum(bare).as_py()

@@ -73,7 +73,7 @@ class EdgeWeights(LossWeighter):  # type: ignore[misc]
         """
         if not hasattr(factory, "entity_to_id"):
             raise FocuseError(
-                "EdgeWeights.of needs a TriplesFactory with names; with ids alone call EdgeWeights itself"
+                "EdgeWeights.of needs a TriplesFactory with names; with ids alone use EdgeWeights(…) directly"
             )
         if duplicates == "keep":
             raise FocuseError("PyKEEN keeps one of several equal triples; say which weight counts: max, mean or last")
@@ -153,7 +153,7 @@ class FocusELoss(Loss):  # type: ignore[misc]
         pos_weights: Tensor | None = None,
         neg_weights: Tensor | None = None,
     ) -> Tensor:
-        """[B, 1], [B, N] (or those that a filter bool [B, N] lets through), weights [B] -> []."""
+        """Return the loss [] of scores [B, 1] and [B, N] (or those that a filter bool [B, N] keeps) and weights [B]."""
         if batch_filter is not None:
             negative_scores = negative_scores.new_zeros(batch_filter.shape).masked_scatter(
                 batch_filter, negative_scores
@@ -168,7 +168,7 @@ class FocusELoss(Loss):  # type: ignore[misc]
         num_entities: int | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Scores, labels and weights [B, E] -> []; a positive is held against the entities labelled 0 in its row."""
+        """Return the loss [] of scores, labels and weights [B, E]; negatives of a positive are labeled 0 in its row."""
         row, place = (labels > 0.5).nonzero(as_tuple=True)
         weight = None if weights is None else weights[row, place]
         return self._total(predictions[row, place], predictions[row], weight, labels[row] == 0, label_smoothing)
@@ -186,7 +186,7 @@ class FocusELoss(Loss):  # type: ignore[misc]
         if weight is None:
             raise FocuseError(
                 "FocusELoss has no weights: give training_loop_kwargs={'loss_weighter': EdgeWeights.of(…)}, and train "
-                "by the loop sLCWA or LCWA (the symmetric one hands no weights on)"
+                "by the loop sLCWA or LCWA (the symmetric loop does not pass weights)"
             )
         if self.beta is None:
             raise FocuseError("FocusELoss does not know the epoch: give training_kwargs={'callbacks': loss.callback()}")

@@ -60,7 +60,7 @@ _HOST = r"//[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:[/?]" + _SAFE + r"*)?"
 _IRI = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*:(?:{_HOST}|{_FIRST}{_SAFE}*)(?:#{_SAFE}*)?")
 _BLANK = re.compile(r"_:[A-Za-z0-9]{1,60}")
 # The parser's name of a node without a label, different each time the file is read.
-_UNLABELLED = re.compile(r"_:[a-f][0-9a-f]{20,31}")
+_UNLABELED = re.compile(r"_:[a-f][0-9a-f]{20,31}")
 
 
 def check_base(base: str) -> str:
@@ -109,8 +109,8 @@ def local_name(name: str) -> str:
 
 def names_from_terms(terms: Sequence[str], base: str = BASE_IRI, shorten: bool = False, where: str = "") -> list[str]:
     """Return the names of distinct IRIs and blank nodes; with `shorten` their local names, which must be distinct."""
-    unlabelled = [term for term in terms if term.startswith("_:") and _UNLABELLED.fullmatch(term)]
-    label = {term: f"_:unlabelled{number}" for number, term in enumerate(unlabelled, 1)}
+    unlabeled = [term for term in terms if term.startswith("_:") and _UNLABELED.fullmatch(term)]
+    label = {term: f"_:unlabeled{number}" for number, term in enumerate(unlabeled, 1)}
     names = [label.get(term) or from_iri(term, base) for term in terms]
     if shorten:
         names = list(map(local_name, names))
@@ -211,11 +211,11 @@ def _without_missing(
     if missing is None:
         shown = " ".join(statements.texts(statements.triples[rows[np.argmax(bare)], 1:]))
         raise FocuseError(
-            f"{where}: {number:,} of {len(bare):,} facts have no weight, such as ({shown}); give them one "
+            f"{where}: {number:,} of {len(bare):,} triples have no weight, such as ({shown}); give them one "
             "(missing_weight 1) or leave them out (missing_weight 'drop')"
         )
     if missing == "drop":
-        notes.append(f"{where}: {counted(number, 'facts')} without a weight left out")
+        notes.append(f"{where}: {counted(number, 'triples')} without a weight left out")
         return rows[~bare], values[~bare]
     return rows, np.where(bare[:, None], float(missing), values)
 
@@ -331,7 +331,7 @@ def read_rdf(path: Path, options: ReadOptions) -> Graph:
     """Read an RDF file: triples as edges, numeric annotations as weights."""
     inspect_file(path)
     check_annotation_options(path, options)
-    choose("way with literals", options.literals, LITERALS)
+    choose("value of literals", options.literals, LITERALS)
     check_base(options.base_iri)
     suffix = format_suffix(path)
     is_xml = suffix in XML_SUFFIXES
@@ -368,7 +368,7 @@ def check_annotation_options(path: Path, options: ReadOptions) -> None:
     except ValueError:
         valid = False
     if not valid:
-        raise FocuseError(f"missing {missing!r}: give a number, the weight of facts without one, or drop")
+        raise FocuseError(f"missing_weight {missing!r}: give a number, the weight of triples without one, or 'drop'")
 
 
 def _parse(path: Path, extension: str, options: ReadOptions) -> RdfStatements:

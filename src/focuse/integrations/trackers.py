@@ -106,7 +106,7 @@ def read_places(folder: Path) -> dict[str, dict[str, str]]:
         check_text(text, required=False)
         found = tomllib.loads(text)
     except (OSError, ValueError, RecursionError) as error:
-        raise FocuseError(f"{path}: damaged file: {error}; delete it to track the run anew") from None
+        raise FocuseError(f"{path}: damaged file: {error}; delete it to track the run again") from None
     return {kind: about for kind, about in found.items() if isinstance(about, dict)}
 
 
@@ -116,7 +116,7 @@ def write_places(folder: Path, places: dict[str, dict[str, str]]) -> None:
 
 
 class TensorBoard(Tracker):
-    """Scalars and hyperparameters in PLACE/NAME OF THE RUN, which `tensorboard --logdir PLACE` shows."""
+    """A tracker that writes scalars and hyperparameters to PLACE/NAME OF THE RUN for `tensorboard --logdir PLACE`."""
 
     kind, module = "tensorboard", "tensorboard"
 
@@ -153,7 +153,7 @@ class TensorBoard(Tracker):
 
 
 class MLflow(Tracker):
-    """Parameters and metrics by epoch. `place` is a tracking URI or a file like logs.db [MLFLOW_TRACKING_URI]."""
+    """A tracker that logs parameters and metrics. `place` is a URI or a file like logs.db [MLFLOW_TRACKING_URI]."""
 
     kind, module = "mlflow", "mlflow"
     ends: ClassVar = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
@@ -205,7 +205,7 @@ class MLflow(Tracker):
 
 
 class WeightsAndBiases(Tracker):
-    """Settings as the run's config, metrics by epoch, a summary at the end. `place` is PROJECT or ENTITY/PROJECT."""
+    """A tracker that logs settings, metrics by epoch and a final summary. `place` is PROJECT or ENTITY/PROJECT."""
 
     kind, module = "wandb", "wandb"
 
@@ -249,7 +249,7 @@ def make_trackers(specs: Sequence[str] | str) -> list[Callback]:
     for spec in [specs] if isinstance(specs, str) else specs:
         kind, _, place = str(spec).partition(":")
         if choose("tracker", kind, TRACKERS) in made:
-            raise FocuseError(f"track {spec!r}: {kind} is there already; give each tracker once")
+            raise FocuseError(f"track {spec!r}: {kind} was given twice; give each tracker once")
         if kind == TensorBoard.kind and not place:
             raise FocuseError("track 'tensorboard': give its folder, like tensorboard:logs")
         made[kind] = TRACKERS[kind](place or None)
