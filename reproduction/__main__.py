@@ -20,11 +20,11 @@ def reproduce(
     out: Annotated[Path, option("Folder of results and report; an existing one is continued.")] = Path(
         "runs/reproduction"
     ),
-    data: Annotated[list[str] | None, option("ppi5k, nl27k, cn15k, onet20k, onet-importance; may be repeated.")] = None,
-    model: Annotated[list[str] | None, option("transe, distmult, complex, ukge-rect, ukge-logi.")] = None,
-    kind: Annotated[list[str] | None, option("plain, focuse, ukge; may be repeated.")] = None,
+    data: Annotated[list[str] | None, option("Data sets: ppi5k, nl27k, cn15k, onet20k, onet-importance.")] = None,
+    model: Annotated[list[str] | None, option("Models: transe, distmult, complex, ukge-rect, ukge-logi.")] = None,
+    kind: Annotated[list[str] | None, option("Kinds: plain, focuse, ukge; may be repeated.")] = None,
     seeds: Annotated[int, option("Number of trainings per cell.")] = 1,
-    part: Annotated[str, option("tables (2 to 4 and figure 4), figure3 or all.")] = "all",
+    part: Annotated[str, option("What to reproduce: tables (2 to 4 and figure 4), figure3 or all.")] = "all",
     decays: Annotated[
         str | None, option("Values of λ for figure 3, like 0,200,800 [default: 0 to 800 by 100].")
     ] = None,
@@ -32,7 +32,7 @@ def reproduce(
         list[str] | None, option("Train the cells with other settings, like 'lr=1e-4 dim=300'; may be repeated.")
     ] = None,
     paper_settings_only: Annotated[
-        bool, option("Use the paper's settings also where others reach its results.")
+        bool, option("Use only the paper's settings, even where other settings are needed to reach its results.")
     ] = False,
     quick: Annotated[
         bool, option("Small models (dim 100, shared negatives, few epochs): 15 minutes on 2 cores.")

@@ -208,9 +208,14 @@ def select_cells(
         raise FocuseError("--quick has its own settings; leave out --paper-settings-only")
     if part == "figure3" and (quick or paper_settings_only or overrides):
         raise FocuseError("figure 3 has its own settings; leave out --quick, --paper-settings-only and --override")
+    if seeds < 1:
+        raise FocuseError(f"--seeds {seeds}: give a whole number of at least 1")
     tables_only = part == "tables" or quick or paper_settings_only or bool(overrides)
     models = models or (QUICK_MODELS if quick and "ukge" not in (kinds or ()) else (*MODELS, *UKGE))
     data, kinds = data or (QUICK_DATA if quick else DATA), kinds or (*KINDS, "ukge")
+    figure_3 = not tables_only and FIGURE_3_DATA in data and "focuse" in kinds
+    if decays is not None and not figure_3:
+        raise FocuseError("--decays requires figure 3, which the other options leave out; leave out --decays")
     form = "quick" if quick else "appendix" if paper_settings_only else "tables"
     cells = []
     if part != "figure3":
@@ -218,7 +223,7 @@ def select_cells(
         rows = [(name, *row) for name in data for row in rows_of(name) if row in wanted]
         changes = [_parse_override(text) for text in overrides or ()] or [{}]
         cells += [Cell(*row, seed, one, form) for one in changes for seed in range(seeds) for row in rows]
-    if not tables_only and FIGURE_3_DATA in data and "focuse" in kinds:
+    if figure_3:
         cells += [
             Cell(FIGURE_3_DATA, model, "focuse", seed, {"beta_decay_epochs": decay}, "figure3")
             for seed in range(seeds)
