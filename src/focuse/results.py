@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from focuse.data.writers import TABLE_SUFFIXES, link_suffixes, write_links
 from focuse.errors import FocuseError, counted, printable
-from focuse.storage.atomic import refuse_overwrite, replace_file
+from focuse.storage.atomic import check_writable, replace_file
 
 PRINTED_ROWS = 50
 LINK_COLUMNS = {"head", "relation", "tail"}
@@ -215,9 +215,7 @@ def check_table_path(path: Path, links: bool = False) -> Path:
     if path.suffix not in suffixes:
         found = path.suffix or "a file without suffix"
         raise FocuseError(f"{path}: cannot write {found}; use {', '.join(suffixes[:-1])} or {suffixes[-1]}")
-    if not path.absolute().parent.is_dir():
-        raise FocuseError(f"{path}: there is no folder {path.parent}; create it first")
-    refuse_overwrite(path)
+    check_writable(path)
     return path
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from focuse.errors import FocuseError
-from focuse.storage.atomic import refuse_overwrite
+from focuse.storage.atomic import check_writable
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_every_file_of_a_run_is_protected(trained, tmp_path):
         (run / name).touch()
     for path in (*found, *(run / name for name in more)):
         with pytest.raises(FocuseError, match="this file is a part of the run"):
-            refuse_overwrite(path)
+            check_writable(path)

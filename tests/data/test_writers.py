@@ -149,7 +149,7 @@ def test_other_suffixes_are_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FocuseError, match="No such file"):
+    with pytest.raises(FocuseError, match="there is no folder"):
         graph_of([("a", "r", "b", 1.0)]).write(tmp_path / "none" / "x.tsv")
 
 

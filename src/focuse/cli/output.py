@@ -53,9 +53,9 @@ def check_out(out: Path | None, links: bool = False, inputs: Sequence[str | Path
     """Raise FocuseError before any work if `out` cannot be written or is one of the `inputs`; `links` may be RDF."""
     if out is not None:
         from focuse.results import check_table_path
-        from focuse.storage.atomic import refuse_overwrite
+        from focuse.storage.atomic import check_writable
 
-        refuse_overwrite(check_table_path(out, links), *inputs)
+        check_writable(check_table_path(out, links), *inputs)
 
 
 def opened(folder: Path, device: str) -> Run:

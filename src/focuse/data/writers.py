@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from focuse.data.graph import BASE_IRI, Graph
 from focuse.data.readers import INTEGRATIONS, import_function
 from focuse.errors import FocuseError
-from focuse.storage.atomic import refuse_overwrite, replace_file
+from focuse.storage.atomic import check_writable, replace_file
 from focuse.system import chunks
 
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
@@ -75,7 +75,7 @@ def _format_and_compression(path: Path, writers: dict[str, str]) -> tuple[str, s
 def check_graph_path(path: Path) -> tuple[str, str | None]:
     """Return the format suffix and compression of a new file; raise FocuseError if its format is unknown."""
     suffix, compression = _format_and_compression(path, GRAPH_WRITERS)
-    refuse_overwrite(path)
+    check_writable(path)
     return suffix, compression
 
 

@@ -208,9 +208,7 @@ def _kmeans(rows: npt.NDArray[np.float32], n_clusters: int | None, seed: int) ->
 
     if n_clusters is not None:
         if check_count("n_clusters", n_clusters) > len(rows):
-            raise FocuseError(
-                f"n_clusters {n_clusters}: the graph has only {len(rows):,} entities; give fewer"
-            )
+            raise FocuseError(f"n_clusters {n_clusters}: the graph has only {len(rows):,} entities; give fewer")
         return *fit(n_clusters), f"{n_clusters:,} clusters by k-means"
     tried = {count: fit(count) for count in TRIED_COUNTS if count < len(sample)}
     if not tried:

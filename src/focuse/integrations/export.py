@@ -24,7 +24,7 @@ from focuse.data.writers import COMPRESSION, column_bytes
 from focuse.errors import DiskFullError, FocuseError, nearest
 from focuse.models.base import components_of
 from focuse.option_strings import choose
-from focuse.storage.atomic import refuse_overwrite, replace_file
+from focuse.storage.atomic import check_writable, replace_file
 
 if TYPE_CHECKING:
     from focuse.api import Run
@@ -124,9 +124,7 @@ def check_export(path: Path, format: str | None, what: str) -> str:
     format = SUFFIXES[suffix] if format is None else choose("format", format, FORMATS)
     if compressed and format not in TEXT_FORMATS:
         raise FocuseError(f"{path}: {format} files are not compressed; leave out {path.suffix}")
-    if not path.absolute().parent.is_dir():
-        raise FocuseError(f"{path}: there is no folder {path.parent}; create it first")
-    refuse_overwrite(path)
+    check_writable(path)
     return format
 
 

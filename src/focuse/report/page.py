@@ -10,12 +10,13 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -24,7 +25,7 @@ from focuse.evaluation.evaluate import Evaluation
 from focuse.evaluation.metrics import HITS
 from focuse.inference.explain import Explanation
 from focuse.report.charts import inline_svg, violins
-from focuse.storage.atomic import refuse_overwrite, replace_file
+from focuse.storage.atomic import check_writable, replace_file
 
 PAGE_SUFFIXES = (".html", ".htm")
 # Control characters that HTML does not allow; they are shown like '\x07'.
@@ -35,14 +36,14 @@ FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffe\uffff]")
 class Table:
     """A table of texts, which a template shows by its name, as in `{{ table }}`.
 
-    The first `text_columns` columns are aligned left and the others right. The rows of a `sortable` table can be sorted
-    by a click on a heading; in a `grouped` table a repeated first cell is hidden from view.
+    The columns numbered in `text_columns` are aligned left and the others right. The rows of a `sortable` table can be
+    sorted by a click on a heading; in a `grouped` table a repeated first cell is hidden from view.
     """
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     caption: str = ""
-    text_columns: int = 1
+    text_columns: Collection[int] = (0,)
     sortable: bool = False
     grouped: bool = False
 
@@ -83,11 +84,9 @@ def render_page(template: str, script: bool = False, **context: Any) -> str:
 
 def check_page_path(path: Path) -> None:
     """Raise FocuseError if a page cannot be written to this path."""
-    refuse_overwrite(path)
+    check_writable(path)
     if path.suffix.lower() not in PAGE_SUFFIXES:
         raise FocuseError(f"{path}: cannot write {path.suffix or 'a file without suffix'}; use .html")
-    if not path.absolute().parent.is_dir():
-        raise FocuseError(f"{path}: there is no folder {path.parent}; create it first")
 
 
 def write_page(text: str, path: Path) -> Path:
@@ -135,7 +134,7 @@ def ranking_table(evaluations: Mapping[str, Evaluation], caption: str = "Ranks o
             numbers += deltas if part == "all" else ["", ""]
             rows.append([name, part, *(cell.replace("nan", "–") for cell in numbers)])
     headings = ["", "part", "n", "MR", "MRR", *(f"Hits@{k}" for k in HITS), "ΔMRR", "ΔM"]
-    return Table(headings, rows, caption, text_columns=2, grouped=True)
+    return Table(headings, rows, caption, text_columns=(0, 1), grouped=True)
 
 
 def comparison_page(
@@ -147,7 +146,7 @@ def comparison_page(
 ) -> str:
     """Return a page that compares several models: metrics, score distributions, predicted links and settings."""
     tables = {
-        name: Table([], [[key, str(value)] for key, value in values.items()], f"Settings of {name}", 2)
+        name: Table([], [[key, str(value)] for key, value in values.items()], f"Settings of {name}", (0, 1))
         for name, values in settings.items()
     }
     chart = inline_svg(violins(evaluations), "violins", "Scores of the top and the bottom decile by weight")
@@ -166,7 +165,10 @@ def explanation_page(explanation: Explanation) -> str:
         title="Why " + printable(" ".join(explanation.triple)),
         explanation=explanation,
         bars=[(row, 100 * abs(row.change / influences[0].change)) for row in influences],
-        tables=[Table(headings, rows, title, sum(is_text)) for title, (headings, rows, is_text) in cells.items()],
+        tables=[
+            Table(headings, rows, title, np.flatnonzero(is_text).tolist())
+            for title, (headings, rows, is_text) in cells.items()
+        ],
     )
 
 

@@ -104,7 +104,7 @@ def render_findings(found: Findings) -> str:
         "found": found, "run": run, "graph": run.graph, "settings": run.settings, "counted": counted,
         "best_weights": best_weights(found), **data_tables(found), **training_tables(found), **ranking_tables(found),
         **weight_tables(found), **link_tables(found), "reproduction": reproduction,
-        "version_table": Table([], list(reproduction["versions"].items()), "Versions", 2),
+        "version_table": Table([], list(reproduction["versions"].items()), "Versions", (0, 1)),
     }  # fmt: skip
     rendered = {title: render(template, **context).strip() for title, template in SECTIONS.items()}
     return render_page(
@@ -288,7 +288,7 @@ def link_tables(found: Findings) -> dict[str, Any]:
         "relation_tables": tables,
         "min_test_triples": MIN_TEST_TRIPLES,
         "links_per_head": LINKS_PER_HEAD,
-        "link_table": Table(["head", "relation", "tail", *kept], links, "New links", text_columns=3),
+        "link_table": Table(["head", "relation", "tail", *kept], links, "New links", text_columns=range(3)),
     }
 
 

@@ -34,8 +34,10 @@ RUN_FILES = (
 )
 
 
-def refuse_overwrite(path: Path, *inputs: str | Path | None) -> None:
-    """Raise FocuseError if `path`, which will be written, is one of the `inputs` or a file of a run."""
+def check_writable(path: Path, *inputs: str | Path | None) -> None:
+    """Raise FocuseError if `path` is in no folder, or is one of the `inputs` or a file of a run."""
+    if not path.absolute().parent.is_dir():
+        raise FocuseError(f"{path}: there is no folder {path.parent}; create it first")
     if not path.exists():
         return
     if path.is_dir():
