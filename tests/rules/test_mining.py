@@ -192,3 +192,12 @@ def test_invalid_mining_options_are_refused() -> None:
     for options in ({"minimum_support": 0}, {"minimum_confidence": 0.0}, {"minimum_confidence": 1.5}, {"limit": 0}):
         with pytest.raises(FocuseError, match="mining needs a support"):
             mine(graph, weight_scaling="global", **options)
+
+
+def test_mined_rules_are_a_table() -> None:
+    [mined] = mine(read(ATHLETES), shapes=["composition"], minimum_support=3).rules[:1]
+    [row] = mine(read(ATHLETES), shapes=["composition"], minimum_support=3).to_dicts()[:1]
+    assert row == {
+        "rule": str(mined.rule),
+        **{name: getattr(mined, name) for name in ("shape", "support", "pairs", "confidence", "soft_confidence")},
+    }

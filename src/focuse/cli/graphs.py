@@ -225,7 +225,7 @@ def mine(
     as_json: AsJson = False,
 ) -> None:
     """Propose rules that hold in a graph: symmetric and inverse relations, transitivity, compositions."""
-    from focuse.results import ResultTable, attribute_columns
+    from focuse.results import ResultTable
     from focuse.rules import mining
     from focuse.storage.atomic import refuse_overwrite
 
@@ -243,13 +243,11 @@ def mine(
     _note(found.notes)
     if out is not None:
         found.write(out)
-    best = found.rules[: max(top, 0)]
-    names = ("shape", "support", "pairs", "confidence", "soft_confidence")
-    table = ResultTable({"rule": [str(one.rule) for one in best], **attribute_columns(best, *names)})
+    best = ResultTable(found.to_arrow().slice(0, max(top, 0)))
     written = None if out is None else str(out)
-    data = {"graph": train.source, "found": len(found), "rules": table.to_dicts(), "notes": found.notes, "out": written}
+    data = {"graph": train.source, "found": len(found), "rules": best.to_dicts(), "notes": found.notes, "out": written}
     more = f", the best {len(best):,} shown" if len(best) < len(found) else ""
-    text = f"{table}\n\n{counted(len(found), 'rules')}{more}{f', all written to {out}' if out else ''}"
+    text = f"{best}\n\n{counted(len(found), 'rules')}{more}{f', all written to {out}' if out else ''}"
     emit(data, text if len(found) else "no rules hold so often; lower --support or --confidence", as_json)
 
 

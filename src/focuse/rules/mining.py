@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from focuse.data.graph import Graph, Ids, Weights, find_all_sorted
 from focuse.errors import FocuseError
 from focuse.option_strings import choose
+from focuse.results import ResultTable, TableExport, attribute_columns
 from focuse.rules.grammar import Atom, Rule, quoted
 from focuse.rules.grounding import FactIndex, Indices
 from focuse.storage.atomic import replace_file
@@ -53,7 +55,7 @@ class MinedRule:
 
 
 @dataclass(frozen=True)
-class MinedRules:
+class MinedRules(TableExport):
     """Mined rules, the best first, and notes on what was left out to stay within the limit."""
 
     rules: list[MinedRule]
@@ -76,12 +78,18 @@ class MinedRules:
             for mined in self.rules
         )
 
-    def write(self, path: str | Path) -> None:
+    def to_arrow(self) -> pa.Table:
+        """Return one row per rule, with its text and its metrics."""
+        metrics = attribute_columns(self.rules, "shape", "support", "pairs", "confidence", "soft_confidence")
+        return ResultTable({"rule": [str(mined.rule) for mined in self.rules], **metrics}).to_arrow()
+
+    def write(self, path: str | Path) -> Path:
         """Write the rules to a file that `read_rules` reads. It appears only when it is complete."""
         if not self.rules:
             raise FocuseError(f"{path}: no rules to write; lower the support or the confidence asked for")
         with replace_file(Path(path)) as temporary:
             temporary.write_text(self.text(), encoding="utf-8")
+        return Path(path)
 
 
 def mine(
