@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from focuse.data.graph import from_columns
 from focuse.errors import FocuseError
 from focuse.evaluation.metrics import spearman
 from focuse.evaluation.weight_evaluation import (
@@ -232,7 +233,8 @@ PROBABILITY, FACT = np.array([0.9, 0.6, 0.2, 0.1]), np.array([1.0, 0.0, 1.0, 0.0
 
 def table() -> ProbabilityTable:
     rows = {"before": probability_metrics(np.full(4, 0.75), FACT), "after": probability_metrics(PROBABILITY, FACT)}
-    return ProbabilityTable(rows, 2, 2, 0.5, ("a note",))
+    triples = from_columns(list("abcd"), ["r"] * 4, list("bcda"), FACT)
+    return ProbabilityTable(rows, 2, 2, 0.5, triples, PROBABILITY, FACT, ("a note",))
 
 
 def test_brier_by_hand() -> None:

@@ -501,13 +501,17 @@ class IntervalTable(Metrics):
 class ProbabilityTable(TableExport, Metrics):
     """The metrics of methods to compute probabilities, the uncalibrated one first.
 
-    `positives` and `negatives` are the numbers of true and of false triples.
+    `positives` and `negatives` are the numbers of true and of false triples, which are the rows of `triples`;
+    `probability` [n] is their calibrated probability and `label` [n] is 1 if they are true.
     """
 
     rows: Mapping[str, ProbabilityMetrics]
     positives: int
     negatives: int
     base_rate: float
+    triples: Graph = field(repr=False, compare=False)
+    probability: FloatArray = field(repr=False, compare=False)
+    label: FloatArray = field(repr=False, compare=False)
     notes: tuple[str, ...] = ()
 
     def to_arrow(self) -> pa.Table:

@@ -642,11 +642,12 @@ def evaluate_probabilities(run: Run, test: Any = None, *, negatives: Any = None,
     ids = both.head, both.relation, both.tail
     label = np.repeat([1.0, 0.0], [len(positives), len(false)])
     made = predictor.probability.at(rate)
+    after = predictor.probable(*ids, made)
     rows = {
         "before: logistic of the score": probability_metrics(plain_probability(predictor.score(*ids)), label),
-        f"after: {made.method}": probability_metrics(predictor.probable(*ids, made), label),
+        f"after: {made.method}": probability_metrics(after, label),
     }
     notes = [str(part) for part in (aligned, given) if part is not None and part.unseen.rows]
     notes.append(f"test negatives are {'random' if given is None else 'given'}")
     notes.append(f"calibrated on {'random negatives' if made.negatives == 'drawn' else made.negatives}")
-    return ProbabilityTable(rows, len(positives), len(false), rate, tuple(notes))
+    return ProbabilityTable(rows, len(positives), len(false), rate, both, after, label, tuple(notes))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from focuse.data.graph import AlignedGraph, Graph, concatenate
+from focuse.data.graph import AlignedGraph, Graph
 from focuse.data.readers import read
 from focuse.data.statistics import GraphStatistics, describe
 from focuse.errors import FocuseError
@@ -18,7 +18,6 @@ from focuse.evaluation.baselines import RELATION_MEAN, fit_weight_baselines
 from focuse.evaluation.evaluate import Evaluation, evaluate_baselines
 from focuse.evaluation.metrics import json_value
 from focuse.evaluation.weight_evaluation import ProbabilityTable, WeightEvaluation, interval_coverage
-from focuse.objective.negatives import corrupt_graph
 from focuse.training.preparation import read_test_graph
 
 if TYPE_CHECKING:
@@ -162,7 +161,8 @@ def _measure_relations(found: Findings) -> dict[str, npt.NDArray[Any]]:
         inside = (low <= test.weight) & (test.weight <= high)
         metrics["coverage"] = _mean_by_relation(test, np.where(np.isfinite(low), inside, np.nan)) * enough
     if found.probabilities is not None:
-        metrics["brier"] = _brier_scores(found, test) * enough
+        table = found.probabilities
+        metrics["brier"] = _mean_by_relation(table.triples, (table.probability - table.label) ** 2) * enough
     return metrics
 
 
@@ -173,16 +173,3 @@ def _mean_by_relation(graph: Graph, values: npt.NDArray[Any]) -> Floats:
     total = np.bincount(graph.relation, weights=values, minlength=size)
     mean: Floats = np.divide(total, count, out=np.full(size, np.nan), where=count > 0)
     return mean
-
-
-def _brier_scores(found: Findings, test: Graph) -> Floats:
-    """Return the Brier score of each relation [R], on the positives and negatives of the whole evaluation."""
-    predictor = found.run.weight_predictor(full=True)
-    if predictor.probability is None or found.probabilities is None:
-        raise FocuseError("the run has no probabilities")
-    negatives = corrupt_graph(test, predictor.known_keys(), 0)
-    both = concatenate([test, negatives])
-    at_base_rate = predictor.probability.at(found.probabilities.base_rate)
-    probability = predictor.probable(both.head, both.relation, both.tail, at_base_rate)
-    truth = np.repeat([1.0, 0.0], [len(test), len(negatives)])
-    return _mean_by_relation(both, (probability - truth) ** 2)
