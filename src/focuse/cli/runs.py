@@ -27,7 +27,8 @@ def evaluate(
     probabilities: Annotated[bool, option("Evaluate the probability of a link instead of ranks.")] = False,
     coverage: Annotated[float | None, option("With --weights: nominal coverage of intervals. Default: 0.9.")] = None,
     negatives_file: Annotated[
-        str | None, option("With --weights or --probabilities: triples of weight 0. Default: random, as many as TEST.")
+        str | None,
+        option("With --weights or --probabilities: false triples. Default: random, as many as TEST."),
     ] = None,
     ndcg_queries: Annotated[
         str | None, option("With --weights: triples of the queries of nDCG. Default: TEST's, with all known tails.")
