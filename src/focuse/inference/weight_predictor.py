@@ -540,7 +540,7 @@ def _evaluate(
         gains[predictor.name] = evaluate.ndcg(predictor.scorer, asked)
     else:
         notes.append(f"no nDCG of {predictor.name}: it is too slow to score all {len(train.entities):,} entities")
-    # If lower is better, 0 is the strongest weight, and strengths rise as weights fall.
+    # If lower is better, weights are ranked by strength, and 0 is the strongest instead of no link.
     strengths = predictor.unit_weights(train) if train.lower_is_better else train
     ranked = fit_weight_baselines(strengths) | ({} if train.lower_is_better else fit_zero_baseline(train))
     for name, baseline in ranked.items():
