@@ -114,13 +114,13 @@ def to_option_string(value: Any) -> Any:
 SECONDS_PER_UNIT = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def parse_duration(text: str) -> float:
-    """Return the seconds of a duration that is written as a number and a unit: s, m, h or d.
+def parse_duration(text: str | float) -> float:
+    """Return the seconds of a duration that is a number of seconds, or text with a number and a unit: s, m, h or d.
 
     >>> parse_duration("1.5h")
     5400.0
     """
-    text = text.strip()
+    text = text.strip() if isinstance(text, str) else f"{text}s"
     seconds = _finite_number(text[:-1]) * SECONDS_PER_UNIT.get(text[-1:], math.nan)
     if not 0 < seconds < math.inf:
         raise FocuseError(f"duration {text!r}: give a number above 0 and its unit, like '90s', '30m', '2h' or '1d'")

@@ -107,8 +107,7 @@ def tune(
     ResultTable
         One row per finished trial; its attribute `best` has the best trial with all of its settings.
     """
-    text = time_limit if isinstance(time_limit, str) else f"{time_limit}s"
-    seconds = math.inf if time_limit is None else parse_duration(text)
+    seconds = math.inf if time_limit is None else parse_duration(time_limit)
     deadline, folder, reporter = time.monotonic() + seconds, Path(out), make_reporter(progress)
     choose("sampler", sampler, ("tpe", "grid"))
     choose("pruner", pruner, ("median", "none"))

@@ -227,10 +227,10 @@ def mine(
     """Propose rules that hold in a graph: symmetric and inverse relations, transitivity, compositions."""
     from focuse.results import ResultTable
     from focuse.rules import mining
-    from focuse.storage.atomic import refuse_overwrite
+    from focuse.storage.atomic import check_writable
 
     if out is not None:
-        refuse_overwrite(out, graph)
+        check_writable(out, graph)
     train = layout.read(graph)
     found = mining.mine(
         train,

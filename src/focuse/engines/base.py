@@ -118,8 +118,8 @@ class Step:
     """One training step: the positives, their negatives, and the function to minimize.
 
     The step minimizes `scale` · loss + `regularizer` at the given β. `auxiliary` triples add the `rule_loss` of a
-    `SquaredError` for each positive. All
-    random numbers that the model draws are a function of `seed`; with None, the model must not draw any.
+    `SquaredError` for each positive. All random numbers that the model draws are a function of `seed`; with None, the
+    model must not draw any.
     """
 
     positives: Batch
