@@ -82,7 +82,7 @@ def test_json_has_rows_info_and_notes(table: ResultTable) -> None:
     assert table.info_to_json() == {"scored": 12, "stopped": False, "notes": ["three links"]}
 
 
-@pytest.mark.parametrize("suffix", ["tsv", "csv", "parquet", "json", "nt"])
+@pytest.mark.parametrize("suffix", ["tsv", "csv", "parquet", "json", "nt", "CSV", "tsv.gz"])
 def test_files_hold_all_rows(table: ResultTable, tmp_path: Path, suffix: str) -> None:
     path = table.write(tmp_path / f"found.{suffix}")
     if suffix == "nt":
@@ -93,7 +93,7 @@ def test_files_hold_all_rows(table: ResultTable, tmp_path: Path, suffix: str) ->
     elif suffix == "parquet":
         rows = pq.read_table(path).to_pylist()
     else:
-        options = arrow_csv.ParseOptions(delimiter="\t" if suffix == "tsv" else ",")
+        options = arrow_csv.ParseOptions(delimiter="\t" if suffix.startswith("tsv") else ",")
         rows = arrow_csv.read_csv(path, parse_options=options).to_pylist()
     assert rows == table.to_dicts()
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
@@ -113,6 +113,8 @@ def test_files_that_cannot_be_written_are_refused(table: ResultTable, tmp_path: 
     with pytest.raises(FocuseError, match="tab or line end"):
         ResultTable({"entity": ["a\tb"]}).write(tmp_path / "names.tsv")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["entities.parquet", "run.toml"]
+    with pytest.raises(FocuseError, match=r"cannot write \.gz"):
+        check_table_path(tmp_path / "x.json.gz")
     assert check_table_path(tmp_path / "new.json") == tmp_path / "new.json"
 
 

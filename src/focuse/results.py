@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from focuse.data.writers import TABLE_SUFFIXES, link_suffixes, write_links
+from focuse.data.writers import format_and_compression, link_writers, write_links
 from focuse.errors import FocuseError, counted, printable
 from focuse.storage.atomic import check_writable, replace_file
 
@@ -45,12 +45,12 @@ class TableExport:
     def write(self, path: str | Path) -> Path:
         """Write all rows to a file and return its path; the suffix names the format.
 
-        The formats are .tsv, .csv (both with a header), .parquet and .json, and RDF (.ttl, .nt, …) for links. The file
-        appears only when it is complete.
+        The formats are .tsv, .csv (both with a header, also .gz and .zst), .parquet and .json, and RDF (.ttl, .nt, …)
+        for links. The file appears only when it is complete.
         """
         table, path = self.to_arrow(), Path(path)
         check_table_path(path, links=set(table.column_names) >= LINK_COLUMNS)
-        if path.suffix != ".json":
+        if path.suffix.lower() != ".json":
             return write_links(table, path)
         with replace_file(path) as temporary:
             rows = [json.dumps(row, ensure_ascii=False) for row in table.to_pylist()]
@@ -211,10 +211,7 @@ def format_table(headings: Sequence[str], rows: Sequence[Sequence[str]], is_text
 
 def check_table_path(path: Path, links: bool = False) -> Path:
     """Return the path if a table can be written there; raise FocuseError for an unknown format or a file of a run."""
-    suffixes = (*(link_suffixes() if links else TABLE_SUFFIXES), ".json")
-    if path.suffix not in suffixes:
-        found = path.suffix or "a file without suffix"
-        raise FocuseError(f"{path}: cannot write {found}; use {', '.join(suffixes[:-1])} or {suffixes[-1]}")
+    format_and_compression(path, link_writers if links else dict, ".json")
     check_writable(path)
     return path
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from focuse.data.graph import Graph, from_columns
 from focuse.data.readers import read
-from focuse.data.writers import link_suffixes, write_links
+from focuse.data.writers import TABLE_SUFFIXES, link_writers, write_links
 from focuse.errors import FocuseError
 from focuse.storage.atomic import replace_file
 
@@ -217,7 +217,7 @@ LINKS = pa.table(
 )
 
 
-@pytest.mark.parametrize("suffix", link_suffixes())
+@pytest.mark.parametrize("suffix", [*TABLE_SUFFIXES, *link_writers()])
 def test_links_are_written(suffix: str, tmp_path: Path) -> None:
     path = write_links(LINKS, tmp_path / f"links{suffix}")
     assert path == tmp_path / f"links{suffix}"

@@ -16,7 +16,7 @@ from safetensors import safe_open
 
 import focuse
 from focuse.api import load
-from focuse.data.writers import link_suffixes
+from focuse.data.writers import TABLE_SUFFIXES, link_writers
 from focuse.errors import FocuseError
 from focuse.integrations.export import graph_tensors
 
@@ -261,7 +261,7 @@ def test_loaded_run_exports_the_same(run, tmp_path: Path) -> None:
     same(read_parquet(tmp_path / "x.parquet")[1], tables(run)["entities"][1])
 
 
-@pytest.mark.parametrize("suffix", link_suffixes())
+@pytest.mark.parametrize("suffix", [*TABLE_SUFFIXES, *link_writers()])
 def test_predicted_links_are_read_back(small: focuse.Graph, suffix: str, tmp_path: Path) -> None:
     if suffix in (".nt", ".nq", ".ttl", ".trig"):
         pytest.importorskip("pyoxigraph")

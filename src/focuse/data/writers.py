@@ -6,7 +6,7 @@ that a spreadsheet would run as formulas are therefore not escaped here; only th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from importlib import import_module
 from itertools import chain
@@ -49,32 +49,38 @@ def register_writer(suffixes: Iterable[str], graph: str, links: str = "") -> Non
             LINK_WRITERS[suffix] = links
 
 
-def _registered(writers: dict[str, str]) -> dict[str, str]:
+def graph_writers() -> dict[str, str]:
+    """Return the registered writers of graphs by suffix."""
     import_module(INTEGRATIONS)
-    return writers
+    return GRAPH_WRITERS
 
 
-def link_suffixes() -> tuple[str, ...]:
-    """Return the suffixes of files that `write_links` can write."""
-    return (*TABLE_SUFFIXES, *_registered(LINK_WRITERS))
+def link_writers() -> dict[str, str]:
+    """Return the registered writers of links by suffix."""
+    import_module(INTEGRATIONS)
+    return LINK_WRITERS
 
 
-def _format_and_compression(path: Path, writers: dict[str, str]) -> tuple[str, str | None]:
-    """Return the format suffix and the compression of a file name; raise an error for other formats."""
-    compression = COMPRESSION.get(path.suffix)
-    suffix = Path(path.stem).suffix if compression else path.suffix
-    known = suffix in TABLE_SUFFIXES or suffix in _registered(writers)
-    if not known or (compression and suffix == ".parquet"):
-        *suffixes, last = (*TABLE_SUFFIXES, *_registered(writers))
-        raise FocuseError(
-            f"{path}: cannot write {path.suffix or 'a file without suffix'}; use {', '.join(suffixes)} or {last}"
-        )
+def format_and_compression(
+    path: Path, writers: Callable[[], Mapping[str, str]], *others: str
+) -> tuple[str, str | None]:
+    """Return the format suffix and the compression of a file name; raise FocuseError for other formats.
+
+    The formats are those of tables, the `others` and those of `writers`, which is called only if it is needed.
+    """
+    compression = COMPRESSION.get(path.suffix.lower())
+    suffix = (Path(path.stem).suffix if compression else path.suffix).lower()
+    known = suffix in (*TABLE_SUFFIXES, *others) or suffix in writers()
+    if not known or (compression and suffix in (".parquet", *others)):
+        *suffixes, last = (*TABLE_SUFFIXES, *writers(), *others)
+        found = path.suffix or "a file without suffix"
+        raise FocuseError(f"{path}: cannot write {found}; use {', '.join(suffixes)} or {last}")
     return suffix, compression
 
 
 def check_graph_path(path: Path) -> tuple[str, str | None]:
     """Return the format suffix and compression of a new file; raise FocuseError if its format is unknown."""
-    suffix, compression = _format_and_compression(path, GRAPH_WRITERS)
+    suffix, compression = format_and_compression(path, graph_writers)
     check_writable(path)
     return suffix, compression
 
@@ -162,7 +168,7 @@ def write_links(table: pa.Table, path: Path) -> Path:
     >>> print(path.read_text(encoding="utf-8").splitlines()[1][:44])
     << <urn:focuse:a> <urn:focuse:r> <urn:focuse
     """
-    suffix, compression = _format_and_compression(path, LINK_WRITERS)
+    suffix, compression = format_and_compression(path, link_writers)
     if suffix in LINK_WRITERS:
         _write_pieces(import_function(LINK_WRITERS[suffix])(table, suffix, BASE_IRI), path, compression)
         return path
