@@ -240,7 +240,7 @@ def engines_of(settings: Config, model: Model) -> tuple[bool, bool]:
     optimizer = make_optimizer(settings.optimizer, tables, 0.1)
     with (
         patch("focuse.engines.fused_cpu.library", lambda: object()),
-        patch("focuse.engines.gpu.find_spec", lambda _: object()),
+        patch("focuse.engines.gpu.has_triton", lambda: True),
     ):
         on_cpu = FusedCpuEngine.unsupported_reason(model, torch.device("cpu"), optimizer, settings.reciprocal)
         return not on_cpu, not FusedGpuEngine.unsupported_reason(

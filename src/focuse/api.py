@@ -466,8 +466,8 @@ class Run:
     def export(self, path: str | Path, format: str | None = None, what: str = "entities") -> list[Path]:
         """Write embeddings with their names for other tools, and return the paths of the files.
 
-        `format` is parquet, csv, tsv, word2vec, numpy, safetensors or pyg, by default that of the suffix;
-        `what` is entities, relations or both. See `focuse.integrations.export.export`.
+        `format` is parquet, csv, tsv, word2vec, numpy or pyg, by default that of the suffix; `what` is entities,
+        relations or both. See `focuse.integrations.export.export`.
         """
         return export(self, path, format, what)
 
@@ -558,20 +558,20 @@ def train(
         resolved = partition_if_needed(resolved, splits, reporter, out is not None)
         preparation.report_settings(resolved, reporter)
         resolved, label_exponent_trials = choose_label_exponent(resolved, splits, normalizer, reporter, deadline)
-        callback_reporter = CallbackReporter(
-            reporter, all_callbacks, splits, None if out is None else RunFolder.ensure_new(Path(out), group)
-        )
+        folder = None if out is None else RunFolder.ensure_new(Path(out), group)
+        callback_reporter = CallbackReporter(reporter, all_callbacks, splits, folder)
         trainer = make_trainer(resolved, splits, normalizer, callback_reporter, deadline=deadline)
         if out is not None:  # created now, so that settings that do not fit into memory leave no folder
             tables, fill = make_table_storage(resolved.engine, group), partial(_fill, trainer, label_exponent_trials)
             trainer.folder = RunFolder.create(Path(out), resolved, splits, normalizer, tables, fill)
+        created = trainer.folder and trainer.folder.last_saved
         try:
             return train_to_end(trainer, splits, normalizer, callback_reporter, label_exponent_trials)
         except (Stopped, WriteError):  # the run can be resumed
             raise
         except Exception:
-            if trainer.folder is not None and not trainer.progress.epoch and not trainer.progress.batch:
-                shutil.rmtree(trainer.folder.path, ignore_errors=True)  # it has not even made one step
+            if trainer.folder is not None and not trainer.progress.epoch and trainer.folder.last_saved == created:
+                shutil.rmtree(trainer.folder.path, ignore_errors=True)  # there is nothing to resume from
             raise
 
 
@@ -672,7 +672,8 @@ def resume(
             check_tables(checkpoint.tables, settings, build_model(settings, splits), splits.train, Path(folder), rows)
         settings = _settings_to_resume(store, settings, checkpoint, epochs)
         if checkpoint is not None and checkpoint.progress.finished:
-            reporter.note(f"{folder}: already finished after {counted(checkpoint.progress.epoch, 'epochs')}")
+            done = counted(checkpoint.progress.epoch, "epochs")
+            reporter.note(f"{folder}: already finished after {done}; give more epochs to continue")
             store.repair(checkpoint)
             return load(folder, device or "auto", model=model)
         store.truncate_history(checkpoint.history if checkpoint else [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 from focuse.errors import FocuseError, nearest
@@ -14,6 +14,8 @@ from focuse.errors import FocuseError, nearest
 def choose(kind: str, name: str, choices: Iterable[str]) -> str:
     """Return `name` if it is one of `choices`, else raise an error that lists them; `kind` is the setting's name."""
     names = list(choices)
+    if not isinstance(name, str):
+        raise FocuseError(f"{kind} {name!r}: choose one of {', '.join(names)}")
     if name not in names:
         raise FocuseError(f"unknown {kind} {name!r}{nearest(name, names)}: choose one of {', '.join(names)}")
     return name
@@ -21,9 +23,16 @@ def choose(kind: str, name: str, choices: Iterable[str]) -> str:
 
 def check_count(name: str, value: Any, minimum: int = 1) -> int:
     """Return an option that must be a whole number of at least `minimum`, else raise FocuseError."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
-        raise FocuseError(f"{name} {value!r}: give a whole number, at least {minimum}")
+    if isinstance(value, bool) or not isinstance(value, Integral) or not minimum <= int(value) < 1 << 32:
+        raise FocuseError(f"{name} {value!r}: give a whole number, at least {minimum} and below 2**32")
     return int(value)
+
+
+def check_fraction(name: str, value: Any) -> float:
+    """Return an option that must be a number in [0, 1], else raise FocuseError."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
+        raise FocuseError(f"{name} {value!r}: give a number in [0, 1]")
+    return float(value)
 
 
 def check_seed(seed: Any) -> int:

@@ -130,6 +130,9 @@ class ResultTable(TableExport, Sequence[Any]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ResultTable) and self.notes == other.notes and self._table.equals(other._table)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_row"}  # its class has no module
+
     __hash__ = None  # type: ignore[assignment]
 
     def __len__(self) -> int:

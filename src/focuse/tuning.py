@@ -113,9 +113,7 @@ def tune(
     choose("pruner", pruner, ("median", "none"))
     if trials is not None and (not isinstance(trials, Integral) or trials < 1):
         raise FocuseError(f"trials {trials!r}: give a whole number of at least 1")
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if folder.is_file() or (names and not names & {STUDY_FILE, BEST_FILE}):
-        raise FocuseError(f"{folder}: exists and is not a study; choose another folder")
+    _check_folder(folder)
     config = Config.from_kwargs(**fix or {})
     choose_device(config.device)
     if "model" not in (search or {}):
@@ -131,7 +129,7 @@ def tune(
         raise FocuseError(f"a grid of {space.size:,} combinations is too large; search less, or use sampler 'tpe'")
     parts: dict[str, Any] = {"valid": splits.valid, "test": splits.test, "known_negatives": splits.known_negatives}
     train_trial = partial(train, splits.train, **parts, node_attributes=node_attributes, deadline=deadline)
-    with _explain_optuna_errors(storage or str(folder)):
+    with _explain_optuna_errors(str(folder) if storage is None else f"{storage.partition('://')[0]}://…"):
         study = _open_study(folder, f"{fingerprint(splits)}; {sampler}; {space}", space.metric, pruner, storage)
         reporter.note(f"{space}\n{sampler}: {len(_trials(study, *FINISHED))} of {count} trials done")
         try:
@@ -142,6 +140,13 @@ def tune(
                 raise Stopped(f"{folder}: stopped; {done}") from None
             reporter.note(f"{folder}: the time limit is reached; {done}")
         return _result(study, space, folder, count)
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise FocuseError if the folder holds something else than a study."""
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if folder.is_file() or (names and not names & {STUDY_FILE, BEST_FILE}):
+        raise FocuseError(f"{folder}: exists and is not a study; choose another folder")
 
 
 def fingerprint(splits: Splits) -> str:
@@ -344,7 +349,7 @@ class Space:
     def train_settings(self, combination: Mapping[str, Any]) -> dict[str, Any]:
         """Return the keywords with which `focuse.train` repeats the trial of a combination, the searched ones first."""
         settings = {**combination, **Config.from_kwargs(**{**self.fixed, **combination}).to_kwargs()}
-        return {name: value for name, value in settings.items() if name not in NOT_WRITTEN}
+        return {name: value for name, value in settings.items() if name not in NOT_WRITTEN and value is not None}
 
     def __str__(self) -> str:
         searched = "; ".join(f"{name} {' | '.join(map(str, values))}" for name, values in self.searched.items())

@@ -113,7 +113,7 @@ def test_resume_after_interrupt_and_kill_gives_identical_tables(command, trained
 
 def test_resuming_a_finished_run_gives_a_note(command, trained):
     done = command("train", "--resume", trained.folder, check=True)
-    assert done.stderr == f"{trained.folder}: already finished after 20 epochs\n"
+    assert done.stderr == f"{trained.folder}: already finished after 20 epochs; give more epochs to continue\n"
     assert f"{trained.folder}: 20 epochs in" in done.stdout
 
 

@@ -545,8 +545,7 @@ class TestWeightEvaluation:
         told, plain = strict(run.evaluate_weights(negatives=path)), strict(run.evaluate_weights(negatives=false))
         assert {**told, "notes": None} == {**plain, "notes": None}
         assert [note for note in told["notes"] if note not in plain["notes"]] == [
-            f"{path}: 1 of 4 rows name 1 entity ('stranger') not in train; they have no embedding and are left out of "
-            "the metrics"
+            f"{path}: 1 of 4 rows name 1 entity ('stranger') not in train; they have no embedding and are left out"
         ]
         ids = run.graph.entities.id, run.graph.relations.id
         h, r, t = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -12,7 +11,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from safetensors import safe_open
 
 import focuse
 from focuse.api import load
@@ -134,17 +132,6 @@ def test_numpy_export_contains_no_pickles(run, tmp_path: Path) -> None:
         same(found["relations"], tables(run)["relations"][1])
 
 
-def test_safetensors_export_has_names_in_its_metadata(run, tmp_path: Path) -> None:
-    run.export(tmp_path / "x.safetensors", what="both")
-    with safe_open(tmp_path / "x.safetensors", "numpy") as found:
-        metadata = found.metadata()
-        assert metadata["focuse.model"] == "complex"
-        assert metadata["focuse.components"] == "2"
-        for kind, (names, vectors) in tables(run).items():
-            assert json.loads(metadata[kind]) == names
-            same(found.get_tensor(kind), vectors)
-
-
 def test_names_that_a_format_cannot_hold_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = focuse.train(
         [(f"h\x00{i}", "r", f"t{i}", i) for i in range(9)],
@@ -157,9 +144,6 @@ def test_names_that_a_format_cannot_hold_are_refused(tmp_path: Path, monkeypatch
     monkeypatch.setattr("focuse.integrations.export.MAX_NAME_BYTES", 10)
     with pytest.raises(FocuseError, match="GB for the names"):
         run.export(tmp_path / "x.npz")
-    monkeypatch.setattr("focuse.integrations.export.MAX_HEADER_BYTES", 10)
-    with pytest.raises(FocuseError, match="MB of names are too many for safetensors"):
-        run.export(tmp_path / "x.safetensors")
     assert list(tmp_path.iterdir()) == []
     run.export(tmp_path / "x.vec")
     assert read_word2vec(tmp_path / "x.vec")[0] == list(run.graph.entities)

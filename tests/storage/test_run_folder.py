@@ -219,7 +219,7 @@ class TestResume:
         before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
         recorder = listen()
         run = focuse.resume(tmp_path / "run")
-        assert recorder.notes == [f"{tmp_path / 'run'}: already finished after 8 epochs"]
+        assert recorder.notes == [f"{tmp_path / 'run'}: already finished after 8 epochs; give more epochs to continue"]
         assert len(run.history) == 8
         assert before == {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
 
@@ -262,7 +262,7 @@ class TestResume:
     def test_a_run_that_has_all_epochs_is_already_finished(self, whole, listen):
         recorder, folder = listen(), whole()
         assert len(focuse.resume(folder, epochs=8).history) == 8
-        assert recorder.notes == [f"{folder}: already finished after 8 epochs"]
+        assert recorder.notes == [f"{folder}: already finished after 8 epochs; give more epochs to continue"]
 
 
 class TestAtomicity:

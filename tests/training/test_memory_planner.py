@@ -9,13 +9,14 @@ import pytest
 
 import focuse
 from focuse import system
+from focuse.config import Config
 from focuse.data import readers
 from focuse.errors import FocuseError
 from focuse.option_strings import parse_partitions
 from focuse.system import parse_memory
 from focuse.training import memory_planner
 from focuse.training.callbacks import Reporter
-from focuse.training.memory_planner import STEP_BYTES, partitions_for
+from focuse.training.memory_planner import partitions_for, step_memory
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def test_active_partitions_fit_into_memory() -> None:
         partitions, slots = partitions_for(10_000, available)
         assert (slots + 1) * -(-10_000 // partitions) <= available * 1.01
         assert slots >= 2
-    with pytest.raises(FocuseError, match=r"needed, .* free \(this process already uses"):
+    with pytest.raises(FocuseError, match=r"needed, .* free beside a batch and the"):
         partitions_for(10**12, 10**6)
 
 
@@ -58,7 +59,8 @@ SMALL: dict[str, Any] = {
     "num_negatives": 10,
     "progress": False,
 }
-SMALL_STEP = STEP_BYTES + 2 * 4 * 100 * 10  # bytes of a step with these settings
+# Bytes of a step with these settings.
+SMALL_STEP = step_memory(Config.from_kwargs(**{name: SMALL[name] for name in SMALL if name != "progress"}), 53)
 
 
 def test_auto_is_partitioned_only_if_memory_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +117,7 @@ def test_too_little_memory_is_one_error_without_notes(tmp_path: Path, monkeypatc
     monkeypatch.setattr(system, "used_memory", lambda: 0)
     notes: list[str] = []
     monkeypatch.setattr(Reporter, "note", lambda self, text: notes.append(text))
-    with pytest.raises(FocuseError, match=r"needed, .* free \(this process already uses"):
+    with pytest.raises(FocuseError, match=r"needed, .* free beside a batch and the"):
         focuse.train(
             graph(),
             dim=8,

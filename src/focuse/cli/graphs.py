@@ -14,6 +14,7 @@ from focuse.cli.options import AsJson, GraphFile, Layout, completed, option
 from focuse.cli.output import emit
 from focuse.config import SETTINGS
 from focuse.errors import FocuseError, counted, escape_terminal_codes
+from focuse.option_strings import check_count
 
 if TYPE_CHECKING:
     from focuse.evaluation.weight_evaluation import Errors
@@ -50,7 +51,8 @@ def describe(
         for name, parts in rows.items()
     }
     errors = [f"\n{_baselines(name, parts)}" for name, parts in rows.items()]
-    text = "\n".join([found.to_text(max(max_relations, 0)), *errors, *(f"note: {note}" for note in train.notes)])
+    table = found.to_text(check_count("max_relations", max_relations, 0))
+    text = "\n".join([table, *errors, *(f"note: {note}" for note in train.notes)])
     emit({**found.to_dict(), "baselines": data, "notes": list(train.notes)}, text, as_json)
 
 
@@ -180,12 +182,14 @@ def ground(
     as_json: AsJson = False,
 ) -> None:
     """Ground rules over a graph with confidences in [0, 1], and write the unseen triples that they infer."""
+    from focuse.data.writers import check_graph_path
     from focuse.results import ResultTable, attribute_columns
     from focuse.rules import grounding
     from focuse.rules.grammar import read_rules
     from focuse.storage.atomic import check_writable
 
     if out is not None:
+        check_graph_path(out)
         check_writable(out, graph, rules)
     wanted, train = read_rules(rules), layout.read(graph)
     found = grounding.ground(train, wanted, minimum=minimum, limit=limit, weight_scaling=weight_scaling)
@@ -243,7 +247,7 @@ def mine(
     _note(found.notes)
     if out is not None:
         found.write(out)
-    best = ResultTable(found.to_arrow().slice(0, max(top, 0)))
+    best = ResultTable(found.to_arrow().slice(0, check_count("top", top)))
     written = None if out is None else str(out)
     data = {"graph": train.source, "found": len(found), "rules": best.to_dicts(), "notes": found.notes, "out": written}
     more = f", the best {len(best):,} shown" if len(best) < len(found) else ""

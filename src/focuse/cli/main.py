@@ -15,6 +15,7 @@ from focuse.cli import graphs, runs, train
 from focuse.cli.options import with_options
 from focuse.cli.output import is_main_process, print_any_character, warn
 from focuse.errors import FocuseError, Stopped
+from focuse.storage.old_names import OLD_SETTING_NAMES
 from focuse.system import signals_as_interrupts
 
 # The error of a mistyped option. Typer has its own copy of click or uses the installed one; this is the class of both.
@@ -161,6 +162,11 @@ def run_app(app: typer.Typer, name: str) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:  # for example, of a name that is too long
+        if error.filename is None:
+            raise
+        warn(f"{error.filename}: {error.strerror}; choose another file or folder")
+        sys.exit(2)
 
 
 def _is_first_to_report(text: str) -> bool:
@@ -175,11 +181,17 @@ def _is_first_to_report(text: str) -> bool:
 def _report_usage_error(error: Any) -> None:
     """Print a mistyped command in one line, or the help if no command was given."""
     if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help
-        print(error.format_message())
+        try:
+            print(error.format_message(), flush=True)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     path = "focuse" if error.ctx is None else error.ctx.command_path
-    command = path.partition(" ")[2]
-    if command and getattr(error, "option_name", "") == "--trust":
+    command, option = path.partition(" ")[2], getattr(error, "option_name", "")
+    new = OLD_SETTING_NAMES.get(option.lstrip("-").replace("-", "_"))
+    if new and command == "train":
+        warn(f"no such option: {option} (did you mean --{new.replace('_', '-')}?)")
+    elif command and option == "--trust":
         warn(f"--trust must precede the command: focuse --trust MODULE {command} …")
     else:
         warn(f"{error.format_message()} (see {path} --help)")

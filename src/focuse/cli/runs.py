@@ -364,18 +364,16 @@ def export(
     run: RunFolder,
     out: Annotated[
         Path,
-        option("File: .parquet, .csv, .tsv, .vec (word2vec), .npz, .safetensors or .pt (PyTorch Geometric)."),
+        option("File: .parquet, .csv, .tsv, .vec (word2vec), .npz or .pt (PyTorch Geometric)."),
     ],
     format: Annotated[
         str | None,
-        option("parquet, csv, tsv, word2vec, numpy, safetensors or pyg. Default: by the suffix of --out."),
+        option("parquet, csv, tsv, word2vec, numpy or pyg. Default: by the suffix of --out."),
     ] = None,
     what: Annotated[str, option("entities, relations or both.")] = "entities",
     as_json: AsJson = False,
 ) -> None:
-    """Write the embeddings of a run with their names: Parquet, CSV, TSV, word2vec, NumPy, safetensors or
-    tensors for PyTorch Geometric.
-    """
+    """Write the embeddings of a run with their names: Parquet, CSV, TSV, word2vec, NumPy or PyTorch Geometric."""
     files = [str(path) for path in opened(run, "cpu").export(out, format, what)]
     emit({"files": files}, "\n".join(f"written: {path}" for path in files), as_json)
 

@@ -12,8 +12,10 @@ import numpy.typing as npt
 from focuse.data import out_of_core
 from focuse.data.attributes import NodeAttributes
 from focuse.data.graph import AlignedGraph, Graph, UnseenNames
+from focuse.data.readers import read
 from focuse.data.weights import ColumnMerger
 from focuse.errors import FocuseError
+from focuse.option_strings import check_fraction
 from focuse.random_streams import RandomStream
 
 HELD_OUT_FRACTION = 0.1
@@ -53,25 +55,30 @@ class Splits:
 
 
 def split(
-    graph: Graph,
+    graph: Any,
     valid_fraction: float = HELD_OUT_FRACTION,
     test_fraction: float = HELD_OUT_FRACTION,
     seed: int = 0,
     max_rows: int = MAX_HELD_OUT,
 ) -> Splits:
-    """Hold out random fractions of the edges for valid and test, at most `max_rows` rows each.
+    """Hold out random fractions of the edges of a graph for valid and test, at most `max_rows` rows each.
 
-    Every entity and relation keeps an edge in train, and rows that repeat a (head, relation, tail) stay together, so
-    that valid and test contain no unseen name and no triple of train. If too few rows can be held out, both get fewer.
+    `graph` is any source that `focuse.read` accepts. Every entity and relation keeps an edge in train, and rows
+    that repeat a (head, relation, tail) stay together, so that valid and test contain no unseen name and no triple
+    of train. If too few rows can be held out, both get fewer.
 
     >>> from focuse.data.readers import read
     >>> parts = split(read([("a", "r", str(i % 7), i) for i in range(70)]), seed=1)
     >>> len(parts.train.entities) == len(set(parts.train.head) | set(parts.train.tail))
     True
     """
+    graph = read(graph)
     for name, fraction in (("valid_fraction", valid_fraction), ("test_fraction", test_fraction)):
-        if not 0 <= fraction < 1 or valid_fraction + test_fraction >= 1:
-            raise FocuseError(f"{name} {fraction:g}: give at least 0; both fractions together must be below 1")
+        check_fraction(name, fraction)
+    if valid_fraction + test_fraction >= 1:
+        raise FocuseError(
+            f"valid_fraction {valid_fraction:g} and test_fraction {test_fraction:g}: together, give below 1"
+        )
     sizes = [min(int(fraction * len(graph)), max_rows) for fraction in (test_fraction, valid_fraction)]
     if len(graph) >= out_of_core.LARGE_GRAPH and graph.columns is None:  # not sorted, nor copied in memory
         test, valid = out_of_core.hold_out_rows(graph, sizes, seed)

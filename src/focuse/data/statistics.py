@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from focuse.data.graph import Graph, Mask, UnseenNames, scale_range
+from focuse.data.readers import read
 from focuse.data.weights import fit_merger
 from focuse.errors import FocuseError, counted, printable
 from focuse.results import ResultTable, attribute_columns
@@ -165,8 +166,10 @@ def bars(counts: list[int]) -> str:
     return "".join(SHADES[-(-count * (len(SHADES) - 1) // top)] for count in counts)
 
 
-def describe(graph: Graph, held_out: dict[str, Graph] | None = None) -> GraphStatistics:
+def describe(graph: Any, held_out: dict[str, Any] | None = None) -> GraphStatistics:
     """Compute statistics of a graph, and its leakage to each held-out graph; `print` shows them as a table.
+
+    The graphs are any sources that `focuse.read` accepts.
 
     >>> from focuse.data.readers import read
     >>> train, test = read([("a", "r", "b", 0.9), ("b", "r", "c", 0.2)]), read([("b", "r", "a", 0.8)])
@@ -174,6 +177,7 @@ def describe(graph: Graph, held_out: dict[str, Graph] | None = None) -> GraphSta
     >>> found.edges, found.weight_max, found.leakage["test"].inverse_edge
     (2, 0.9, 1)
     """
+    graph, others = read(graph), {name: read(other) for name, other in (held_out or {}).items()}
     if not len(graph):
         raise FocuseError(f"{graph.source}: no edges to describe")
     keys, group, count = np.unique(graph.keys, return_inverse=True, return_counts=True)
@@ -198,7 +202,7 @@ def describe(graph: Graph, held_out: dict[str, Graph] | None = None) -> GraphSta
         rows_with_inverse=int(inverse.sum()),
         rows_with_same_relation_inverse=int(same_relation_inverse.sum()),
         per_relation=_relation_statistics(graph),
-        leakage={name: leakage(graph, other) for name, other in (held_out or {}).items()},
+        leakage={name: leakage(graph, other) for name, other in others.items()},
         columns=_column_statistics(graph),
     )
 

@@ -31,7 +31,7 @@ from focuse.engines.sharded import ShardedScorer
 from focuse.errors import FocuseError
 from focuse.evaluation.metrics import SIDES
 from focuse.models.base import Side
-from focuse.option_strings import choose
+from focuse.option_strings import check_count, choose
 
 TIES = {"worst": 1.0, "mean": 0.5, "best": 0.0}  # the fraction of equal candidates that rank before the true entity
 PROTOCOLS = ("per-side", "combined")
@@ -218,8 +218,8 @@ def sample_size(scorer: Scorer, sample_candidates: int | None, entities: int) ->
 
     It is `sample_candidates` if given, else DEFAULT_CANDIDATES for a scorer that is expensive to rank.
     """
-    if sample_candidates is not None and sample_candidates < 1:
-        raise FocuseError(f"sample_candidates {sample_candidates}: give at least 1, or leave it out")
+    if sample_candidates is not None:
+        check_count("sample_candidates", sample_candidates)
     size = DEFAULT_CANDIDATES if sample_candidates is None and scorer.expensive_to_rank else sample_candidates
     return None if size is None or size >= entities else size
 

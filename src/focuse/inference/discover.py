@@ -19,7 +19,7 @@ from focuse.inference.calibration import Probability, evidence, fit_probability
 from focuse.inference.link_search import SAMPLE_SIZE, CandidateSpace, FoundLinks, search_all
 from focuse.inference.predict import Ids, Names, find_names
 from focuse.inference.weight_predictor import WeightPredictor
-from focuse.option_strings import check_count
+from focuse.option_strings import check_count, check_fraction
 from focuse.random_streams import RandomStream
 from focuse.results import ResultTable
 from focuse.training.callbacks import track_progress
@@ -54,11 +54,13 @@ def discover(
     progress: bool = False,
 ) -> ResultTable:
     """Return the most probable missing links; see `Run.discover`."""
-    for name, count in (("top", top), ("max_per_head", max_per_head), ("rerank", rerank)):
+    check_count("top", top)
+    for name, count in (("max_per_head", max_per_head), ("rerank", rerank)):
         if count is not None:
             check_count(name, count)
-    if not 0 <= min_probability <= 1:
-        raise FocuseError(f"min_probability {min_probability!r}: give a number in [0, 1]")
+    check_fraction("min_probability", min_probability)
+    if not max_scores > 0:
+        raise FocuseError(f"max_scores {max_scores}: give a number above 0")
     train = run.splits.train
     wanted = find_names(relations, train.relations, "relation")
     space = CandidateSpace(

@@ -21,7 +21,7 @@ from focuse.inference.calibration import plain_probability
 from focuse.inference.link_search import TopLinks
 from focuse.inference.predict import MISSING, BatchPredictor, Ids, Names, as_list, find_names, top_scores
 from focuse.inference.weight_predictor import can_predict_weights
-from focuse.option_strings import check_count, check_seed
+from focuse.option_strings import check_count, check_fraction, check_seed
 from focuse.results import ResultTable
 from focuse.system import chunks
 
@@ -275,8 +275,8 @@ def find_duplicates(
     """
     check_count("top", top)
     for name, value in (("min_similarity", min_similarity), ("min_overlap", min_overlap)):
-        if value is not None and not 0 <= value <= 1:
-            raise FocuseError(f"{name} {value!r}: give a number in [0, 1]")
+        if value is not None:
+            check_fraction(name, value)
     rows, edges = entity_rows(scorer), _edge_matrix(graph)
     drawn = np.random.default_rng(seed).integers(0, max(len(rows), 1), (2, RANDOM_PAIRS))
     drawn = drawn[:, drawn[0] != drawn[1]]

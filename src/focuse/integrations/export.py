@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import save_file
 
 from focuse.data.writers import COMPRESSION, column_bytes
 from focuse.errors import DiskFullError, FocuseError, nearest
@@ -31,14 +27,13 @@ if TYPE_CHECKING:
 
 SUFFIXES = {
     ".parquet": "parquet", ".csv": "csv", ".tsv": "tsv", ".vec": "word2vec", ".w2v": "word2vec", ".txt": "word2vec",
-    ".npz": "numpy", ".safetensors": "safetensors", ".pt": "pyg",
+    ".npz": "numpy", ".pt": "pyg",
 }  # fmt: skip
-FORMATS = ("parquet", "csv", "tsv", "word2vec", "numpy", "safetensors", "pyg")
+FORMATS = ("parquet", "csv", "tsv", "word2vec", "numpy", "pyg")
 TEXT_FORMATS = ("csv", "tsv", "word2vec")
 TABLES = ("entities", "relations", "both")
 SPLIT_NAMES = ("train", "valid", "test")
 CHUNK_NUMBERS = 1 << 20  # numbers that are converted to text at once
-MAX_HEADER_BYTES = 50_000_000  # of names in a safetensors file, whose readers limit the size of its header
 MAX_NAME_BYTES = 4_000_000_000  # of names in a NumPy array, where each takes as much memory as the longest
 # White space and control characters, at which some reader may split a line, and the sign that escapes them.
 UNSAFE_IN_WORDS = re.compile("[%\x00-\x20\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
@@ -75,7 +70,7 @@ def export(run: Run, path: str | Path, format: str | None = None, what: str = "e
     path
         A file, which appears only when it is complete.
     format
-        'parquet', 'csv', 'tsv', 'word2vec', 'numpy', 'safetensors' or 'pyg' (plain tensors of both tables and of the
+        'parquet', 'csv', 'tsv', 'word2vec', 'numpy' or 'pyg' (plain tensors of both tables and of the
         training edges); by default the suffix of `path` decides.
     what
         'entities', 'relations' or 'both'. A format with one table per file then gets two files, such as
@@ -84,17 +79,17 @@ def export(run: Run, path: str | Path, format: str | None = None, what: str = "e
     path = Path(path)
     format = check_export(path, format, what)
     if format == "pyg":
-        with _replace_file(path) as temporary:
-            torch.save(graph_tensors(run), temporary)
+        try:
+            with replace_file(path) as temporary:
+                torch.save(graph_tensors(run), temporary)
+        except RuntimeError as error:  # of a full disk
+            raise DiskFullError(path, " ".join(str(error).split())[:120]) from None
         return [path]
     tables = embedding_tables(run, what)
     metadata = {"focuse.model": run.settings.model, "focuse.components": str(components_of(run.scorer.model)[0])}
-    if format in ("numpy", "safetensors"):
-        with _replace_file(path) as temporary:
-            if format == "numpy":
-                _write_numpy(tables, temporary, path)
-            else:
-                _write_safetensors(tables, temporary, path, metadata)
+    if format == "numpy":
+        with replace_file(path) as temporary:
+            _write_numpy(tables, temporary, path)
         return [path]
     stem, dot, suffixes = path.name.partition(".")
     files = [path.with_name(f"{stem}.{table.kind}{dot}{suffixes}") for table in tables] if len(tables) > 1 else [path]
@@ -142,16 +137,6 @@ def embedding_tables(run: Run, what: str = "both") -> list[EmbeddingTable]:
     ]
 
 
-@contextmanager
-def _replace_file(path: Path) -> Iterator[Path]:
-    """Replace a file; a full disk is one line, although PyTorch and safetensors report it in their own ways."""
-    try:
-        with replace_file(path) as temporary:
-            yield temporary
-    except (RuntimeError, SafetensorError) as error:
-        raise DiskFullError(path, " ".join(str(error).split())[:120]) from None
-
-
 def _write_parquet(table: EmbeddingTable, path: Path, metadata: Mapping[str, str]) -> None:
     """Write the columns name (text) and vector (a list of d float32 numbers)."""
     schema = pa.schema(
@@ -177,17 +162,6 @@ def _write_numpy(tables: list[EmbeddingTable], path: Path, target: Path) -> None
         )
     with path.open("wb") as stream:
         np.savez(stream, allow_pickle=False, **arrays)
-
-
-def _write_safetensors(tables: list[EmbeddingTable], path: Path, target: Path, metadata: Mapping[str, str]) -> None:
-    """Write the tensors `entities` and `relations`; the metadata has their names as JSON lists under the same keys."""
-    metadata = dict(metadata)
-    for table in tables:
-        size = (pc.sum(pc.binary_length(table.names)).as_py() or 0) + 4 * len(table.names)
-        if size > MAX_HEADER_BYTES:
-            raise FocuseError(f"{target}: {size / 1e6:.0f} MB of names are too many for safetensors; write .parquet")
-        metadata[table.kind] = json.dumps(table.names.to_pylist(), ensure_ascii=False)
-    save_file({table.kind: np.ascontiguousarray(table.vectors) for table in tables}, path, metadata)
 
 
 def _write_text(table: EmbeddingTable, stream: Any, format: str) -> None:

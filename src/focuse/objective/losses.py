@@ -311,8 +311,8 @@ def make_regularizer(text: str, scope: str = "tables") -> Regularizer | None:
     """Return the regularizer that is written as 'l3:1e-3' or 'n3:1e-3', or None for 'none'."""
     name, positional, named = parse_option_string(text, "regularizer")
     choose("regularizer", name, ["none", *POWERS])
-    if name == "none":
+    if name == "none" and not positional and not named:
         return None
-    if len(positional) != 1 or named or positional[0] < 0:
+    if name == "none" or len(positional) != 1 or named or positional[0] < 0:
         raise FocuseError(f"regularizer {text!r}: write its strength after a colon, for example 'l3:1e-3'")
     return Regularizer(POWERS[name], positional[0], scope, name == "n3") if positional[0] else None

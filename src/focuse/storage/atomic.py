@@ -38,11 +38,10 @@ def check_writable(path: Path, *inputs: str | Path | None) -> None:
     """Raise FocuseError if `path` is in no folder, or is one of the `inputs` or a file of a run."""
     if not path.absolute().parent.is_dir():
         raise FocuseError(f"{path}: there is no folder {path.parent}; create it first")
-    if not path.exists():
-        return
     if path.is_dir():
         raise FocuseError(f"{path}: is a folder; give a file")
-    if any(source is not None and os.path.exists(source) and path.samefile(source) for source in inputs):
+    given = [source for source in inputs if source is not None and os.path.exists(source)]
+    if path.exists() and any(path.samefile(source) for source in given):
         raise FocuseError(f"{path}: this file is also read; choose another file to write")
     folder = path.absolute().parent
     run = folder.parent if folder.name == "partitions" else folder

@@ -260,9 +260,9 @@ class ColdStartPlacement(Placement):
         most = MAX_ANCHORS_EXPENSIVE if problem.model.defaults.get("expensive_to_rank") else MAX_ANCHORS
         count = min(self._anchor_count(problem), most)
         # The anchors of every epoch are a random sample of the edges, known and new, with a relation of the new edges.
-        able = np.flatnonzero(np.isin(train.relation, np.unique(train.relation[self.is_new[: len(train)]])))
-        random = np.random.default_rng([config.seed, RandomStream.COLD_START])
-        self.anchors = torch.from_numpy(able[random.integers(len(able), size=(config.epochs, count))])
+        self.able = np.flatnonzero(np.isin(train.relation, np.unique(train.relation[self.is_new[: len(train)]])))
+        self.num_anchors = count
+        self.anchor_random = np.random.default_rng([config.seed, RandomStream.COLD_START])
         known = {"entity": update.entities, "relation": update.relations}
         parameters = {name: table.clone() for name, table in tables.items() if name not in known}
         steps = config.epochs * -(-int(self.is_new.sum()) // self.batch_size)
@@ -291,7 +291,8 @@ class ColdStartPlacement(Placement):
         new = np.flatnonzero(self.is_new) if taken is None else taken[self.is_new[taken]]
         self.random = generator(self.config.seed, epoch, RandomStream.COLD_START)
         order = torch.from_numpy(new)[torch.randperm(len(new), generator=self.random)]
-        parts, anchors = torch.split(order, self.batch_size), self.anchors[epoch]
+        anchors = torch.from_numpy(self.able[self.anchor_random.integers(len(self.able), size=self.num_anchors)])
+        parts = torch.split(order, self.batch_size)
         self.parts = list(zip(parts, torch.tensor_split(anchors, len(parts)), strict=True))
         return len(parts), max(len(new) + len(anchors), 1)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from focuse.data.triple_index import contained_in
 from focuse.data.weights import Normalizer, with_more_relations
 from focuse.errors import FocuseError, counted
 from focuse.models.base import join_inverse_relations, split_inverse_relations
+from focuse.option_strings import check_count
 from focuse.storage.run_folder import RunFolder
 from focuse.storage.tables import Checkpoint, Progress
 from focuse.storage.tensors import Tables, read_records, write_records
@@ -92,9 +92,8 @@ def build_extension(
 
     If `train_known` is True, its checkpoint is the start of further training of all rows, for `epochs` epochs.
     """
-    least = 1 if train_known else 0
-    if epochs is not None and (not isinstance(epochs, Integral) or epochs < least):
-        raise FocuseError(f"epochs {epochs}: give a whole number of at least {least}")
+    if epochs is not None:
+        epochs = check_count("epochs", epochs, 1 if train_known else 0)
     settings, last = run.settings, run.last
     if settings.engine in ("partitioned", "sharded"):  # a run is always extended in memory
         settings = replace(settings, engine="auto", partitions=None)

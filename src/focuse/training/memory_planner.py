@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from focuse.config import Config
 from focuse.data.splits import Splits
+from focuse.engines.fused_cpu import GROUPS
 from focuse.engines.partitioned import check_partitions
 from focuse.errors import FocuseError
 from focuse.models.registry import model_class
@@ -20,6 +21,7 @@ EDGE_BYTES = 42  # bytes per edge in memory: three ids, a weight, the order of a
 STEP_BYTES = 100_000_000  # of kernels and validation
 MOMENTS_PER_PARAMETER = {"sparse-adagrad": 1, "sparse-adam": 2}  # values that an optimizer stores per parameter
 DENSE_COPIES = 5  # moments and gradients of optimizers that update whole tables
+SHARED_POOL_ROWS = 1000  # of embeddings that each group of the native engine's threads takes for a shared pool
 AUTOGRAD_COPIES = 12  # of the embeddings of negatives, for gradients
 DEFAULT_PARTITIONS = 32  # with fewer partitions an epoch does not read less, and shuffles edges less well
 MOST_PARTITIONS = 1024
@@ -96,7 +98,8 @@ def partitions_for(rows: int, available: float) -> tuple[int, int]:
     if partitions > MOST_PARTITIONS:
         raise FocuseError(
             f"{format_size(rows)} of embeddings and optimizer state needed, {format_size(max(available, 0))} free "
-            f"(this process already uses {format_size(used_memory())}); raise memory_limit or lower dim or batch_size"
+            f"beside a batch and the {format_size(used_memory())} in use; lower dim, batch_size or num_negatives, or raise "
+            "memory_limit"
         )
     return partitions, max(2, min(partitions - 1, int(available * partitions / rows) - 1))
 
@@ -135,19 +138,21 @@ def fits_in_memory(config: Config, splits: Splits) -> bool:
 
 def needed_memory(config: Config, splits: Splits) -> int:
     """Return the bytes that a training in memory needs, as measured with models of several kinds."""
-    train, width = splits.train, config.make_model().widths(config.dim)[0]
+    train, widths = splits.train, config.make_model().widths(config.dim)
     state = MOMENTS_PER_PARAMETER.get(config.optimizer, DENSE_COPIES)
     copies = 2 if len(splits.valid) else 1  # of the best and of the final tables
-    tables = 4 * len(train.entities) * width * (1 + state + copies)
+    numbers = len(train.entities) * widths[0] + len(train.relations) * widths[1]
+    tables = 4 * numbers * (1 + state + copies)
     return tables + EDGE_BYTES * len(train) + step_memory(config, len(train.entities))
 
 
 def step_memory(config: Config, entities: int) -> int:
-    """Return the bytes that a batch takes besides tables and edges: scores of negatives, and often their embeddings."""
-    model = config.make_model()
+    """Return the bytes that a batch takes besides tables and edges: scores of negatives, and rows of embeddings."""
+    model, batch = config.make_model(), config.batch_size or 1
     candidates = entities if config.negative_sampling == "all" else config.num_negatives or 1
-    scores = 4 * (config.batch_size or 1) * candidates
+    scores = 4 * batch * candidates
     if model.fused is not None:
-        return STEP_BYTES + 2 * scores
+        pool = (3 + GROUPS) * candidates + GROUPS * SHARED_POOL_ROWS if config.negative_sampling == "shared" else 0
+        return STEP_BYTES + 2 * scores + 4 * (3 * batch + pool) * model.widths(config.dim)[0]
     by_product = model.similarity == "dot" and config.negative_sampling != "per-triple"
     return STEP_BYTES + AUTOGRAD_COPIES * scores * (1 if by_product else model.widths(config.dim)[0])
