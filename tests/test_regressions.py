@@ -204,3 +204,13 @@ def test_extending_by_many_epochs_draws_the_anchors_of_one_epoch_at_a_time(run: 
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 200 * 300 * 8  # an int64 for each epoch and edge
+
+
+def test_options_without_effect_are_refused(run: focuse.Run) -> None:
+    for options in ({"seed": 3}, {"sample_size": 5}, {"strategy": "popular", "seed": 3}):
+        with pytest.raises(FocuseError, match="requires the strategy"):
+            run.discover(**options)  # type: ignore[arg-type]
+    with pytest.raises(FocuseError, match="epochs requires new entities"):
+        focuse.extend(run, [("e1", "r1", "e3", 0.5)], epochs=7, progress=False)
+    with pytest.raises(FocuseError, match="regularizer_scope requires a regularizer"):
+        focuse.train(run.graph, regularizer="none", regularizer_scope="rows", progress=False)

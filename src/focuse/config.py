@@ -353,6 +353,8 @@ class Config:
             if value not in allowed:
                 words = " or ".join(map(repr, allowed))
                 return f"{name} requires {other} {words}, not {value!r}"
+        if name == "regularizer_scope" and self.regularizer == "none":
+            return f"{name} requires a regularizer"
         if declared.models and not MODEL_KINDS[declared.models](_model_class(self.model)):
             return f"{name} requires {_models_of(declared.models)}, not {self.model!r}"
         return ""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from focuse.config import GROUPS, SETTINGS
+from focuse.errors import FocuseError
 from focuse.option_strings import parse_names
 
 if TYPE_CHECKING:
@@ -94,9 +95,11 @@ class Layout:
         columns, weight_columns = (parse_names(text) if text else None for text in (self.columns, self.weight_columns))
         return read(source, columns=columns, weight_columns=weight_columns, relation_weights=relation_weights, **more)
 
-    def read_given(self, source: str | Path | None) -> Graph | None:
-        """Read a graph if a source is given."""
-        return None if source is None else self.read(source)
+    def read_given(self, *sources: str | Path | None) -> list[Graph | None]:
+        """Read a graph for each source that is given."""
+        if self != Layout() and not any(sources):
+            raise FocuseError("columns, weight_columns, delimiter and header require a file to read; remove them")
+        return [None if source is None else self.read(source) for source in sources]
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:

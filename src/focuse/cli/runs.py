@@ -58,7 +58,7 @@ def evaluate(
         raise FocuseError("--negatives-file requires --weights or --probabilities")
     if (weights or probabilities) and list(ranking.values()) != ["worst", "per-side", True, None]:
         raise FocuseError("--ties, --protocol, --unfiltered and --sample-candidates only apply to ranks")
-    graph, negatives, queries = map(layout.read_given, (test, negatives_file, ndcg_queries))
+    graph, negatives, queries = layout.read_given(test, negatives_file, ndcg_queries)
     loaded = opened(run, device)
     found: Any
     if probabilities:
@@ -328,7 +328,8 @@ def report(
     """
     from focuse.api import load
 
-    page = load(run, device).report(out or run / "report.html", layout.read_given(test), progress=not quiet)
+    (graph,) = layout.read_given(test)
+    page = load(run, device).report(out or run / "report.html", graph, progress=not quiet)
     emit({"report": str(page)}, f"report: {page}", as_json)
 
 

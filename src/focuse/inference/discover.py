@@ -58,6 +58,8 @@ def discover(
     for name, count in (("max_per_head", max_per_head), ("rerank", rerank)):
         if count is not None:
             check_count(name, count)
+    if (strategy == "exhaustive" and sample_size != SAMPLE_SIZE) or (strategy != "sampled" and seed != 0):
+        raise FocuseError("sample_size requires the strategy 'popular' or 'sampled', and seed 'sampled'")
     check_fraction("min_probability", min_probability)
     if not max_scores > 0:
         raise FocuseError(f"max_scores {max_scores}: give a number above 0")

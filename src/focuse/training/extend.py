@@ -104,6 +104,9 @@ def build_extension(
     update = update_graph(settings, run.splits, run.normalizer, change, reporter.note)
     if not train_known:
         _report_limits(update, reporter.note)
+    counts = len(update.splits.train.entities), len(update.splits.train.relations)
+    if epochs and not train_known and counts == (update.entities, update.relations):
+        raise FocuseError("epochs requires new entities or relations, or train_known; otherwise nothing is trained")
     new_epochs = None if train_known else epochs
     tables = train_new_rows(settings, update, dict(run.scorer.tables), new_epochs, reached, reporter)
     if train_known:
