@@ -29,7 +29,6 @@ def test_input_file_is_not_overwritten(refused, trained, tmp_path, words, name):
         (["discover", "--top", "3"], "entities.parquet"),
         (["clusters", "--n-clusters", "2"], "entities.parquet"),
         (["export"], "relations.parquet"),
-        (["export"], "model.safetensors"),
     ],
 )
 def test_file_of_a_run_is_not_overwritten(refused, trained, words, name):

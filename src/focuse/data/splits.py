@@ -77,7 +77,7 @@ def split(
         check_fraction(name, fraction)
     if valid_fraction + test_fraction >= 1:
         raise FocuseError(
-            f"valid_fraction {valid_fraction:g} and test_fraction {test_fraction:g}: together, give below 1"
+            f"valid_fraction {valid_fraction:g} and test_fraction {test_fraction:g}: their sum must be below 1"
         )
     sizes = [min(int(fraction * len(graph)), max_rows) for fraction in (test_fraction, valid_fraction)]
     if len(graph) >= out_of_core.LARGE_GRAPH and graph.columns is None:  # not sorted, nor copied in memory
