@@ -214,3 +214,27 @@ def test_options_without_effect_are_refused(run: focuse.Run) -> None:
         focuse.extend(run, [("e1", "r1", "e3", 0.5)], epochs=7, progress=False)
     with pytest.raises(FocuseError, match="regularizer_scope requires a regularizer"):
         focuse.train(run.graph, regularizer="none", regularizer_scope="rows", progress=False)
+
+
+def test_choices_of_completion_are_those_of_the_code() -> None:
+    from focuse.cli import runs
+    from focuse.evaluation import ranking
+    from focuse.inference import calibration, link_search
+    from focuse.integrations import export
+
+    assert tuple(ranking.TIES) == runs.TIES
+    assert ranking.PROTOCOLS == runs.PROTOCOLS
+    assert link_search.STRATEGIES == runs.STRATEGIES
+    assert calibration.METHODS == runs.CALIBRATIONS
+    assert (export.FORMATS, export.TABLES) == (runs.EXPORT_FORMATS, runs.EXPORTED)
+
+
+def test_retraining_without_rules_ignores_their_batch_size(small: focuse.Graph) -> None:
+    settings = {**QUICK, "model": "ukge-logi", "weight_scaling": "global", "rule_batch_size": 16, "rule_loss_weight": 0}
+    assert focuse.train(small, **settings).history
+
+
+def test_removing_edges_trains_nothing(run: focuse.Run) -> None:
+    first = run.graph.to_arrow().to_pylist()[0]
+    gone = [(first["head"], first["relation"], first["tail"])]
+    assert focuse.extend(run, remove=gone, progress=False).extended[-1]["epochs"] == 0

@@ -43,7 +43,7 @@ CASES: list[dict[str, Any]] = [
         **OWN,
         "regularizer_scope": "rows",
     },
-    {"model": "distmult", "weight_mode": "none", "loss": "nll", "reduction": "mean"},
+    {"model": "distmult", "weight_mode": "none", "loss": "nll", "reduction": "mean", "dim": 5},  # of no use to TorchRec
     {"model": "transe", "weight_mode": "focuse", "loss": "margin:2", **OWN},  # sparse-adam is not computed by TorchRec
     {
         "model": "rotate",

@@ -84,10 +84,8 @@ def convert(
 ) -> None:
     """Read a graph and write it in the format of the target's suffix."""
     from focuse.data.writers import check_graph_path
-    from focuse.storage.atomic import check_writable
 
-    check_graph_path(target)
-    check_writable(target, source)
+    check_graph_path(target, source)
     graph = layout.read(
         source, missing_weight=missing_weight, literals=literals, short_names=short_names, base_iri=base_iri
     )
@@ -186,11 +184,9 @@ def ground(
     from focuse.results import ResultTable, attribute_columns
     from focuse.rules import grounding
     from focuse.rules.grammar import read_rules
-    from focuse.storage.atomic import check_writable
 
     if out is not None:
-        check_graph_path(out)
-        check_writable(out, graph, rules)
+        check_graph_path(out, graph, rules)
     wanted, train = read_rules(rules), layout.read(graph)
     found = grounding.ground(train, wanted, minimum=minimum, limit=limit, weight_scaling=weight_scaling)
     inferred = grounding.collect(train, found, keep_known)

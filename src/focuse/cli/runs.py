@@ -12,13 +12,18 @@ from focuse.cli.options import AsJson, Device, Layout, LinksOut, NodeAttributes,
 from focuse.cli.output import check_out, emit, opened, show
 from focuse.errors import FocuseError, counted
 
+# As in the modules that use them (a test compares), which would load torch for every command.
+TIES, PROTOCOLS = ("worst", "mean", "best"), ("per-side", "combined")
+STRATEGIES, CALIBRATIONS = ("exhaustive", "popular", "sampled"), ("isotonic", "platt")
+EXPORT_FORMATS, EXPORTED = ("parquet", "csv", "tsv", "word2vec", "numpy", "pyg"), ("entities", "relations", "both")
+
 
 def evaluate(
     run: RunFolder,
     layout: Layout,
     test: TestFile = None,
-    ties: Annotated[str, option("Rank among equal scores: worst, mean or best.")] = "worst",
-    protocol: Annotated[str, option("per-side: a list per side; combined: one list of both sides.")] = "per-side",
+    ties: Annotated[str, option("Rank among equal scores: worst, mean or best.", None, TIES)] = "worst",
+    protocol: Annotated[str, option("per-side: a list per side; combined: one list.", None, PROTOCOLS)] = "per-side",
     unfiltered: Annotated[bool, option("Unfiltered ranks: keep known triples among the candidates.")] = False,
     sample_candidates: Annotated[
         int | None, option("Rank against this many sampled entities per side. Default: all; 500 for slow models.")
@@ -120,7 +125,7 @@ def discover(
     min_probability: Annotated[float, option("Leave out links with a lower probability.")] = 0.0,
     max_per_head: Annotated[int | None, option("Largest number of links per head.")] = None,
     any_type: Annotated[bool, option("Search every entity on both sides of every relation.")] = False,
-    strategy: Annotated[str, option("Links to score: exhaustive, popular or sampled.")] = "exhaustive",
+    strategy: Annotated[str, option("Links to score: exhaustive, popular, sampled.", None, STRATEGIES)] = "exhaustive",
     sample_size: Annotated[int, option("Entities per relation and side for popular and sampled.")] = 1000,
     seed: Annotated[int, option("Random seed of --strategy sampled.")] = 0,
     rerank: Annotated[int | None, option("Best links per relation to order by probability. Default: 2000.")] = None,
@@ -207,7 +212,8 @@ def predict_weights(
 def calibrate(
     run: RunFolder,
     method: Annotated[
-        str | None, option("isotonic or platt. Default: isotonic; platt for probabilities with few triples.")
+        str | None,
+        option("isotonic or platt. Default: isotonic; platt for probabilities with few triples.", None, CALIBRATIONS),
     ] = None,
     negatives_file: Annotated[Path | None, option("Triples known to be false. Default: random negatives.")] = None,
     base_rate: Annotated[float, option("Expected fraction of true triples among those to predict.")] = 0.5,
@@ -363,15 +369,12 @@ def serve(
 
 def export(
     run: RunFolder,
-    out: Annotated[
-        Path,
-        option("File: .parquet, .csv, .tsv, .vec (word2vec), .npz or .pt (PyTorch Geometric)."),
-    ],
+    out: Annotated[Path, option("File: .parquet, .csv, .tsv, .vec (word2vec), .npz or .pt (PyTorch Geometric).")],
     format: Annotated[
         str | None,
-        option("parquet, csv, tsv, word2vec, numpy or pyg. Default: by the suffix of --out."),
+        option("parquet, csv, tsv, word2vec, numpy or pyg. Default: by the suffix of --out.", None, EXPORT_FORMATS),
     ] = None,
-    what: Annotated[str, option("entities, relations or both.")] = "entities",
+    what: Annotated[str, option("entities, relations or both; pyg has both.", None, EXPORTED)] = "entities",
     as_json: AsJson = False,
 ) -> None:
     """Write the embeddings of a run with their names: Parquet, CSV, TSV, word2vec, NumPy or PyTorch Geometric."""

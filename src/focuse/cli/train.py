@@ -77,7 +77,7 @@ def train(
             "inferred_triples": inferred_triples,
             "rules": rules,
         }
-        given = given if config is None else _settings(config, given, extra)
+        given = given if config is None else _settings(config, given, extra, layout)
         # Graphs are read when they are needed: of several processes on a machine, one reads them.
         read = [source and partial(layout.read, source, relation_weights) for source in (graph, valid, test)]
         more = {"valid_fraction": valid_fraction, "test_fraction": test_fraction, "track": track or (), **extra}
@@ -118,14 +118,16 @@ def _resume(context: typer.Context, folder: Path, given: dict[str, Any], options
     return api.resume(folder, epochs=given.get("epochs"), device=given.get("device"), **options)
 
 
-def _settings(path: Path, given: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
+def _settings(path: Path, given: dict[str, Any], extra: dict[str, Any], layout: Layout) -> dict[str, Any]:
     """Return the given settings with those of a file; what trained its run besides the graph must be given again."""
     from focuse.config import merge_settings
     from focuse.storage.metadata import read_config, read_toml
 
     given = merge_settings(read_config(path, given.get("model")), given)
-    sources = read_toml(path).get("sources")
-    sources = sources if isinstance(sources, dict) else {}
+    stored = read_toml(path)
+    sources = stored["sources"] if isinstance(stored.get("sources"), dict) else {}
+    if "weight_columns" in stored and not (layout.weight_columns or layout.columns):
+        raise FocuseError(f"{path}: that run was trained on several weights; give --weight-columns again")
     if "inferred" in sources and not (
         extra["inferred_triples"] or extra["rules"] or given.get("rule_loss_weight") == 0
     ):

@@ -78,10 +78,10 @@ def format_and_compression(
     return suffix, compression
 
 
-def check_graph_path(path: Path) -> tuple[str, str | None]:
-    """Return the format suffix and compression of a new file; raise FocuseError if its format is unknown."""
+def check_graph_path(path: Path, *inputs: str | Path) -> tuple[str, str | None]:
+    """Return the format suffix and compression of a new file; raise FocuseError if it cannot be written."""
     suffix, compression = format_and_compression(path, graph_writers)
-    check_writable(path)
+    check_writable(path, *inputs)
     return suffix, compression
 
 

@@ -333,7 +333,7 @@ class ShardedEngine(AutogradEngine):
         entities: int,
     ) -> None:
         self.group, self.num_entities = group, entities
-        self.fallback_reason = self._torchrec_unavailable(optimizer)
+        self.fallback_reason = self._torchrec_unavailable(optimizer, tables["entity"].shape[1])
         shard = tables["entity"], entities, group
         self.exchange = (
             EmbeddingExchange(*shard) if self.fallback_reason else TorchRecExchange(*shard, optimizer=optimizer)
@@ -342,9 +342,11 @@ class ShardedEngine(AutogradEngine):
         self._batch_relations = tables["relation"].new_empty(0, dtype=torch.int64)
         self._count_once = False
 
-    def _torchrec_unavailable(self, optimizer: TableOptimizer) -> str:
+    def _torchrec_unavailable(self, optimizer: TableOptimizer, width: int) -> str:
         """Return why TorchRec cannot be used, or '' if it can; if one process cannot use it, no process does."""
         reason = torchrec_unavailable(optimizer, self.group.device)
+        if width % 4:
+            reason = reason or f"TorchRec needs rows of a multiple of 4 numbers, not {width}"
         last = shard_slice(self.num_entities, self.group.size - 1, self.group.size)
         if last.start == last.stop:
             reason = reason or f"TorchRec needs a row for each of the {self.group.size} processes"

@@ -89,9 +89,8 @@ class RunFolder:
                 if holder := lock_holder(target / LOCK):
                     raise FocuseError(f"{target}: is in use by {holder}; choose another folder, or wait for it")
                 advice = "choose another folder" + (", or resume it" if (target / CONFIG).is_file() else "")
-                raise FocuseError(
-                    f"{target}: {'exists and is not empty' if target.is_dir() else 'is a file'}; {advice}"
-                )
+                fault = "exists and is not empty" if target.is_dir() else "is a file"
+                raise FocuseError(f"{target}: {fault}; {advice}")
             if not target.name:
                 raise FocuseError(f"{target}: choose a folder with a name of its own")
             return target

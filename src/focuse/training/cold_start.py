@@ -258,10 +258,9 @@ class ColdStartPlacement(Placement):
         self.is_new = update.involves_new(problem.triples.graph)
         self.batch_size = min(config.batch_size or 512, int(self.is_new.sum()))
         most = MAX_ANCHORS_EXPENSIVE if problem.model.defaults.get("expensive_to_rank") else MAX_ANCHORS
-        count = min(self._anchor_count(problem), most)
+        self.num_anchors = min(self._anchor_count(problem), most)
         # The anchors of every epoch are a random sample of the edges, known and new, with a relation of the new edges.
         self.able = np.flatnonzero(np.isin(train.relation, np.unique(train.relation[self.is_new[: len(train)]])))
-        self.num_anchors = count
         self.anchor_random = np.random.default_rng([config.seed, RandomStream.COLD_START])
         known = {"entity": update.entities, "relation": update.relations}
         parameters = {name: table.clone() for name, table in tables.items() if name not in known}

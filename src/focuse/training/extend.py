@@ -104,8 +104,9 @@ def build_extension(
     update = update_graph(settings, run.splits, run.normalizer, change, reporter.note)
     if not train_known:
         _report_limits(update, reporter.note)
-    counts = len(update.splits.train.entities), len(update.splits.train.relations)
-    if epochs and not train_known and counts == (update.entities, update.relations):
+    train = update.splits.train
+    any_new = (len(train.entities), len(train.relations)) != (update.entities, update.relations)
+    if epochs and not train_known and not any_new:
         raise FocuseError("epochs requires new entities or relations, or train_known; otherwise nothing is trained")
     new_epochs = None if train_known else epochs
     tables = train_new_rows(settings, update, dict(run.scorer.tables), new_epochs, reached, reporter)
@@ -118,7 +119,7 @@ def build_extension(
         if layer is not None:  # β stays at its current value, so that its decay does not restart
             settings = replace(settings, beta=layer.beta(max(reached - 1, 0)))
     else:
-        trained = DEFAULT_EPOCHS if epochs is None else epochs
+        trained = (DEFAULT_EPOCHS if epochs is None else epochs) if any_new else 0
         settings = replace(settings, epochs=max(done, 1))
     record = {
         "from": "a run in memory" if run.folder is None else str(run.folder),

@@ -140,8 +140,7 @@ def needed_memory(config: Config, splits: Splits) -> int:
     train, widths = splits.train, config.make_model().widths(config.dim)
     state = MOMENTS_PER_PARAMETER.get(config.optimizer, DENSE_COPIES)
     copies = 2 if len(splits.valid) else 1  # of the best and of the final tables
-    numbers = len(train.entities) * widths[0] + len(train.relations) * widths[1]
-    tables = 4 * numbers * (1 + state + copies)
+    tables = 4 * (len(train.entities) * widths[0] + len(train.relations) * widths[1]) * (1 + state + copies)
     return tables + EDGE_BYTES * len(train) + step_memory(config, len(train.entities))
 
 

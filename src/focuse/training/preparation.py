@@ -108,7 +108,7 @@ def check_rule_settings(settings: Config, given: bool) -> None:
     """
     names = [name for name in ("rule_loss_weight", "rule_batch_size") if settings.provenance.get(name) == "given"]
     names = [name for name in names if getattr(settings, name) not in (0, DEFAULTS[name])]
-    if names and not given:
+    if names and not given and settings.rule_loss_weight:
         raise FocuseError(f"{names[0]} requires rules or inferred_triples")
 
 
