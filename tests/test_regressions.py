@@ -94,7 +94,7 @@ def test_divergence_in_the_last_step_is_detected(small: focuse.Graph, tmp_path: 
 
 
 def test_settings_too_large_for_memory_are_refused_without_files(small: focuse.Graph, tmp_path: Path) -> None:
-    with pytest.raises(FocuseError, match=r"free beside a batch .* lower dim"):
+    with pytest.raises(FocuseError, match=r"free for them, .* lower dim"):
         focuse.train(small, out=tmp_path / "run", **{**QUICK, "dim": 10**9 * 4})
     with pytest.raises(FocuseError, match=r"below 2\*\*32"):
         focuse.train(small, out=tmp_path / "run", **{**QUICK, "dim": 10**30})

@@ -43,7 +43,7 @@ def test_active_partitions_fit_into_memory() -> None:
         partitions, slots = partitions_for(10_000, available)
         assert (slots + 1) * -(-10_000 // partitions) <= available * 1.01
         assert slots >= 2
-    with pytest.raises(FocuseError, match=r"needed, .* free beside a batch and"):
+    with pytest.raises(FocuseError, match=r"needed, .* free for them, next to a batch"):
         partitions_for(10**12, 10**6)
 
 
@@ -117,7 +117,7 @@ def test_too_little_memory_is_one_error_without_notes(tmp_path: Path, monkeypatc
     monkeypatch.setattr(system, "used_memory", lambda: 0)
     notes: list[str] = []
     monkeypatch.setattr(Reporter, "note", lambda self, text: notes.append(text))
-    with pytest.raises(FocuseError, match=r"needed, .* free beside a batch and"):
+    with pytest.raises(FocuseError, match=r"needed, .* free for them, next to a batch"):
         focuse.train(
             graph(),
             dim=8,

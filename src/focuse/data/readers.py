@@ -52,7 +52,7 @@ SAMPLE_BYTES = 1 << 16
 # Large blocks have few partial dictionaries to unify; 16 MiB was fastest for 5 million rows.
 BLOCK_BYTES = 1 << 24
 STREAMED_BLOCK_BYTES = 1 << 20  # as fast, and takes less memory, where blocks are encoded on disk one by one
-STREAMING_BYTES = 1 << 28  # memory that reading a large file takes, of which about 80 % were measured
+STREAMING_BYTES = 1 << 28  # memory required to read a large file; about 80 % of it was measured
 OUT_OF_CORE_BYTES = 1 << 28  # larger text is encoded on disk, block by block; a quarter of it if compressed
 
 BATCH_ROWS = 1 << 20  # rows of a Parquet file in memory at once, if its graph is large
@@ -248,7 +248,7 @@ def is_large(path: Path, compressed: bool) -> bool:
     if large and free < STREAMING_BYTES:
         raise FocuseError(
             f"{path}: reading it takes about {format_size(STREAMING_BYTES)} of memory, but {format_size(free)} are "
-            f"free beside the {format_size(used_memory())} in use; raise memory_limit, or free memory"
+            f"free ({format_size(used_memory())} in use); raise memory_limit, or free memory"
         )
     return large
 

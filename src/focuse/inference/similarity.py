@@ -200,9 +200,9 @@ def _kmeans(rows: npt.NDArray[np.float32], n_clusters: int | None, seed: int) ->
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # if there are fewer distinct rows than clusters
             if len(rows) <= MINI_BATCH_ENTITIES:
-                found = KMeans(count, n_init=3, random_state=seed % 2**32).fit_predict(rows)
+                found = KMeans(count, n_init=3, random_state=seed).fit_predict(rows)
             else:
-                found = MiniBatchKMeans(count, n_init=3, batch_size=4096, random_state=seed % 2**32).fit_predict(rows)
+                found = MiniBatchKMeans(count, n_init=3, batch_size=4096, random_state=seed).fit_predict(rows)
         few = 1 < len(np.unique(found[sample])) < len(sample)
         return np.asarray(found), float(silhouette_score(rows[sample], found[sample])) if few else None
 

@@ -98,7 +98,7 @@ def partitions_for(rows: int, available: float) -> tuple[int, int]:
     if partitions > MOST_PARTITIONS:
         raise FocuseError(
             f"{format_size(rows)} of embeddings and optimizer state needed, {format_size(max(available, 0))} free "
-            f"beside a batch and {format_size(used_memory())} in use; lower dim or batch_size, or raise memory_limit"
+            f"for them, next to a batch ({format_size(used_memory())} in use); lower dim or raise memory_limit"
         )
     return partitions, max(2, min(partitions - 1, int(available * partitions / rows) - 1))
 
