@@ -271,7 +271,13 @@ class Graph:
     lower_is_better : bool
         True if small weights mean strong edges. `columns` states it per column.
     notes : tuple of str
-        Notes on parts of the source that were left out, one line each.
+        Notes on how the source was read and what was left out, one line each.
+    weight_name : str
+        The heading of the weight column, or '' if it has none.
+    one_relation : bool
+        True if the source had no relations, so that all edges have a single one with a default name.
+    undirected : bool
+        True if each pair of entities is one fact: both directions are edges, with the same weight.
 
     >>> from focuse.data.readers import read
     >>> graph = read([("a", "r", "b", 0.9), ("b", "r", "c", 0.2)])
@@ -290,6 +296,9 @@ class Graph:
     columns: WeightColumns | None = None
     lower_is_better: bool = False
     notes: tuple[str, ...] = ()
+    weight_name: str = ""
+    one_relation: bool = False
+    undirected: bool = False
 
     def __post_init__(self) -> None:
         lengths = {len(self.head), len(self.relation), len(self.tail), len(self.weight)}
