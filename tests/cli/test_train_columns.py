@@ -91,7 +91,7 @@ def test_known_negatives_are_read_from_a_file(command, refused, signed, tmp_path
         (["--weight-columns", "fit,nois"], "no column 'nois'"),
         (["--weight-columns", "fit,noise", "--column-importance", "fit"], "write a column and a number"),
         (["--weight-columns", "fit,noise"], "all its weights are missing"),
-        ([], "several weights with weight_columns"),
+        ([], "several weights: --weight-columns"),
     ],
 )
 def test_invalid_column_options_are_refused(refused, many, tmp_path, arguments, says):

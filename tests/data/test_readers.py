@@ -110,7 +110,7 @@ def test_columns_of_a_wide_file_by_name_and_number(tmp_path: Path) -> None:
     unweighted = read(path, columns=["person", "verb", "film"])
     assert [row[:3] for row in rows(unweighted)] == [row[:3] for row in expected]
     assert not unweighted.weighted
-    assert "5 columns" in complaint(path)
+    assert rows(read(path)) == expected
     assert "'nobody'" in complaint(path, columns=["nobody", "verb", "film"])
 
 
@@ -302,7 +302,7 @@ def test_rows_of_tuples_lists_and_arrays() -> None:
     [
         ([], "no rows"),
         ([("a", "r", "b", 1), ("a", "r", "b")], "rows, row 2: 3 values"),
-        ([("a", "r")], "rows, row 1: 2 values"),
+        ([("a",)], "rows, row 1: 1 values"),
         ([("a", "r", "b", 1), ("a", "r", None, 1)], "rows, row 2: the tail is empty"),
         ([("a", "r", "b", 1), (1, "r", "b", 1), (None, "r", "b", 1)], "rows, row 3: the head is empty"),
         ([("a", "r", "b", 1), (float("nan"), "r", "b", 1)], "rows, row 2: the head is empty"),

@@ -76,7 +76,6 @@ def convert(
     source: Annotated[str, typer.Argument(help="Graph as TSV, CSV, Parquet, RDF or GraphML.")],
     target: Annotated[Path, typer.Argument(help="File: .tsv, .csv, .parquet, .nt, .nq, .ttl, .trig or .graphml.")],
     layout: Layout,
-    missing_weight: Annotated[str | None, option("RDF, GraphML: weight where it is missing, or drop.", "Input")] = None,
     literals: Annotated[str, option("RDF: skip or keep triples with a literal.", "Input", ("skip", "keep"))] = "skip",
     short_names: Annotated[bool, option("RDF: keep the last part of IRIs.", "Input")] = False,
     base_iri: Annotated[str, option("RDF: IRI to which other names are appended.", "Output")] = "urn:focuse:",
@@ -86,9 +85,7 @@ def convert(
     from focuse.data.writers import check_graph_path
 
     check_graph_path(target, source)
-    graph = layout.read(
-        source, missing_weight=missing_weight, literals=literals, short_names=short_names, base_iri=base_iri
-    )
+    graph = layout.read(source, literals=literals, short_names=short_names, base_iri=base_iri)
     graph.write(target, base_iri)
     data = {
         "source": graph.source,

@@ -80,10 +80,28 @@ Quiet = Annotated[bool, option("Show no progress.", "Output")]
 class Layout:
     """How the input files of a command are read; its fields are options."""
 
+    head: Annotated[str | None, option("Column of heads, by heading or number. Default: detected.", "Input")] = None
+    relation: Annotated[str | None, option("Column of relations, or none. Default: detected.", "Input")] = None
+    tail: Annotated[str | None, option("Column of tails. Default: detected.", "Input")] = None
+    weight: Annotated[str | None, option("Column of weights, or none. Default: detected.", "Input")] = None
     columns: Annotated[
-        str | None, option("Columns by heading or number, like head,relation,tail,weight. Default: detected.", "Input")
+        str | None, option("Short form: head,tail or head,relation,tail or head,relation,tail,weight.", "Input")
     ] = None
     weight_columns: Annotated[str | None, option("Several weight columns, by heading or number.", "Input")] = None
+    relation_name: Annotated[
+        str | None, option("Name of the relation, if no column has any. Default: from the file.", "Input")
+    ] = None
+    same_ids: Annotated[
+        bool | None,
+        option(
+            "Whether equal numbers in both columns are one entity. Default: detected.",
+            "Input",
+            names="--same-ids/--separate-ids",
+        ),
+    ] = None
+    missing_weight: Annotated[
+        str | None, option("Weight of edges without one, or drop. Default: an error.", "Input")
+    ] = None
     delimiter: Annotated[str | None, option("Separator of a text file. Default: detected.", "Input")] = None
     header: Annotated[bool | None, option("Whether the first line is a header. Default: detected.", "Input")] = None
 
@@ -91,14 +109,25 @@ class Layout:
         """Read a graph from a file."""
         from focuse.data.readers import read
 
-        more |= {"delimiter": self.delimiter, "header": self.header}
-        columns, weight_columns = (parse_names(text) if text else None for text in (self.columns, self.weight_columns))
-        return read(source, columns=columns, weight_columns=weight_columns, relation_weights=relation_weights, **more)
+        given: dict[str, Any] = {name: value for name, value in vars(self).items() if value is not None}
+        given |= {name: parse_names(given[name]) for name in ("columns", "weight_columns") if name in given}
+        return read(source, relation_weights=relation_weights, **given, **more)
+
+    def arguments(self) -> list[str]:
+        """Return the words that give these options in a shell."""
+        words = []
+        for name, value in vars(self).items():
+            flags = {"same_ids": ("same-ids", "separate-ids"), "header": ("header", "no-header")}.get(name)
+            if value is not None:
+                option = name.replace("_", "-") if flags is None else flags[not value]
+                words += [f"--{option}"] if flags else [f"--{option}", str(value)]
+        return words
 
     def read_given(self, *sources: str | Path | None) -> list[Graph | None]:
         """Read a graph for each source that is given."""
         if self != Layout() and not any(sources):
-            raise FocuseError("columns, weight_columns, delimiter and header require a file to read; remove them")
+            named = next(name for name, value in vars(self).items() if value is not None)
+            raise FocuseError(f"{named} requires a file to read; remove it")
         return [None if source is None else self.read(source) for source in sources]
 
 

@@ -224,12 +224,10 @@ def tune(
     )  # fmt: skip
     inputs = {
         "valid": valid, "test": test, "valid-fraction": valid_fraction, "test-fraction": test_fraction,
-        "relation-weights": relation_weights, "node-attributes": node_attributes, "columns": layout.columns,
-        "weight-columns": layout.weight_columns, "delimiter": layout.delimiter,
+        "relation-weights": relation_weights, "node-attributes": node_attributes,
     }  # fmt: skip
     more = [word for name, value in inputs.items() if value is not None for word in (f"--{name}", str(value))]
-    more += [] if layout.header is None else ["--header" if layout.header else "--no-header"]
-    command = ["train", graph, *more, "--config", found.config, "--out", "RUN"]
+    command = ["train", graph, *more, *layout.arguments(), "--config", found.config, "--out", "RUN"]
     done = f"{out}: {len(found)} of {found.trials} trials done; best: trial {found.best['trial']}"
     next_command = next_line(str(found.best["settings"]["model"]), *command)
     emit(found.to_json(), f"{found}\n{done}\n{next_command}", as_json)

@@ -28,7 +28,7 @@ from focuse.data.readers import (
     text_column,
     without_index_columns,
 )
-from focuse.data.sniffer import TableLayout, columns_by_heading, columns_by_role, first_row, is_number
+from focuse.data.sniffer import TableLayout, columns_by_heading, columns_by_role, first_rows, is_number
 from focuse.errors import FocuseError, counted, did_you_mean
 
 ROLES = ("entity", "attribute", "value")
@@ -128,12 +128,14 @@ def read_attributes(source: Any) -> AttributeTable:
 
 
 def _read_text(path: Path) -> AttributeTable:
-    first, delimiter, end = first_row(first_lines(path), str(path), None, ROLES)
+    found = first_rows(first_lines(path), str(path), None, ROLES)
+    first = found.rows[0]
     # In a line of data, one field is a number or empty.
     is_data = any(is_number(field) or not field.strip() for field in first)
     header = not is_data and bool(columns_by_heading(first, HEADINGS))
     chosen = _choose_columns(first, header, f"{path}, line 1")
-    layout = TableLayout(delimiter, end if header else 0, len(first), chosen, roles=ROLES)
+    lines = found.ends[0] if header else found.skipped
+    layout = TableLayout(found.delimiter, lines, len(first), chosen, roles=ROLES, quoted=found.quoted)
     table = parse_text(path, layout)
     if not len(table):
         raise FocuseError(f"{path}: no rows; expected lines of entity, attribute and value")

@@ -392,10 +392,27 @@ class Graph:
         kept = replace(self, columns=None).select(first[order])
         return replace(kept, weight=merged[order], columns=None if columns is None else columns.take(order))
 
+    def with_relation_of(self, other: Graph) -> Graph:
+        """Return a graph without relations (`one_relation`) with the only relation of another graph.
+
+        >>> from focuse.data.readers import read
+        >>> friends = read([("a", "b", 0.5)], relation_name="friend")
+        >>> read([("b", "c", 0.7)]).with_relation_of(friends).relations[0]
+        'friend'
+        """
+        if not self.one_relation or not len(self):
+            return self
+        if len(other.relations) != 1:
+            raise FocuseError(
+                f"{self.source}: read without relations, but {other.source} has {len(other.relations):,}; name the "
+                "column of relations (relation), or the relation of all edges (relation_name)"
+            )
+        return replace(self, relations=other.relations)
+
     def align(self, train: Graph) -> AlignedGraph:
         """Translate this graph into the ids of another one (train), without the rows whose names are unknown there."""
         entity_ids = train.entities.ids(self.entities.column)
-        relation_ids = train.relations.ids(self.relations.column)
+        relation_ids = train.relations.ids(self.with_relation_of(train).relations.column)
         head, relation, tail = entity_ids[self.head], relation_ids[self.relation], entity_ids[self.tail]
         known = (head >= 0) & (relation >= 0) & (tail >= 0)
         ids: dict[str, Any] = {"head": head[known], "relation": relation[known], "tail": tail[known]}

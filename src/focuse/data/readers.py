@@ -32,15 +32,24 @@ from focuse.data.graph import (
     from_columns,
 )
 from focuse.data.out_of_core import encode_blocks, scratch_folder
+from focuse.data.roles import (
+    MISSING_WEIGHTS,
+    Asked,
+    ColumnNames,
+    ColumnSample,
+    Roles,
+    TableSample,
+    choose_roles,
+    relation_name,
+)
 from focuse.data.sniffer import (
-    MISSING_NUMBERS,
+    MISSING_ADVICE,
     NOT_A_NUMBER,
     ROLES,
     TableLayout,
-    choose_columns,
     detect_layout,
     first_fault,
-    first_row,
+    first_rows,
     join_words,
     weight_column_names,
     weight_fault,
@@ -48,7 +57,7 @@ from focuse.data.sniffer import (
 from focuse.errors import FocuseError, counted, nearest
 from focuse.system import format_size, free_memory, used_memory
 
-SAMPLE_BYTES = 1 << 16
+SAMPLE_BYTES = 1 << 17  # cells as long as this are what the csv module reads
 # Large blocks have few partial dictionaries to unify; 16 MiB was fastest for 5 million rows.
 BLOCK_BYTES = 1 << 24
 STREAMED_BLOCK_BYTES = 1 << 20  # as fast, and takes less memory, where blocks are encoded on disk one by one
@@ -58,16 +67,14 @@ OUT_OF_CORE_BYTES = 1 << 28  # larger text is encoded on disk, block by block; a
 BATCH_ROWS = 1 << 20  # rows of a Parquet file in memory at once, if its graph is large
 INDEX_PREFIX = "__index_level_"  # of columns in which pandas stores the index of a frame
 
-ColumnNames = Sequence[str | int]  # columns by heading, or counted from 1
+SAMPLE_ROWS = 5_000  # of a table that has types
 Block = Sequence[pa.Array]  # head, relation, tail and the weights, if any, of some edges
 
 
 @dataclass(frozen=True)
-class ReadOptions:
+class ReadOptions(Asked):
     """The keyword arguments of `read`; every reader uses those that apply to its format."""
 
-    columns: ColumnNames | None = None
-    weight_columns: ColumnNames | None = None
     delimiter: str | None = None
     header: bool | None = None
     missing_weight: float | str | None = None
@@ -79,8 +86,14 @@ class ReadOptions:
 def read(
     source: Any,
     *,
+    head: str | int | None = None,
+    relation: str | int | None = None,
+    tail: str | int | None = None,
+    weight: str | int | None = None,
     columns: ColumnNames | None = None,
     weight_columns: ColumnNames | None = None,
+    relation_name: str | None = None,
+    same_ids: bool | None = None,
     delimiter: str | None = None,
     header: bool | None = None,
     relation_weights: Mapping[str, float] | str | Path | None = None,
@@ -89,24 +102,36 @@ def read(
     short_names: bool = False,
     base_iri: str = BASE_IRI,
 ) -> Graph:
-    """Read a weighted graph: head, relation, tail and optionally weight.
+    """Read a weighted graph: head, tail, and optionally relation and weight.
+
+    The columns of a table are recognized by their headings and by what they hold. How it was read is in the notes of
+    the graph, unless it is the usual way.
 
     Parameters
     ----------
     source
         A file (TSV or CSV, plain or compressed by gzip or zstd; Parquet; RDF; GraphML), a pandas or polars frame, an
         Arrow table, a NetworkX graph, rows of tuples, or a function that returns one of these.
+    head, relation, tail, weight : str or int
+        Columns by heading or counted from 1. The relation or the weight can be 'none': then all edges have one
+        relation, or the weight 1.
     columns : sequence of str or int
-        The three or four columns to use, by heading or counted from 1. Without a weight column every weight is 1.
+        The short form of head, relation, tail and weight. With two columns, these are head and tail.
     weight_columns : sequence of str or int
         Several weight columns, in which numbers may be missing. `columns` with more than four entries does the same.
         In RDF: properties that annotate triples (default: all that are numbers).
+    relation_name : str
+        The name of the relation of a table without a relation column; by default the heading of the weight, or the
+        name of the file.
+    same_ids : bool
+        Whether equal numbers in the columns of heads and tails are the same entity. By default, they are not if the
+        headings name different things, such as userId and movieId.
     delimiter, header
         The layout of a text file, which is detected by default, like the compression.
     relation_weights : mapping or path
         One weight per relation instead of one per edge: a dict or a file with two columns.
     missing_weight : float or 'drop'
-        The weight of RDF and GraphML edges without one, or 'drop' to leave them out.
+        The weight of edges without one, or 'drop' to leave them out. By default, they are an error.
     literals : 'skip' or 'keep'
         'keep' makes entities of RDF literals.
     short_names : bool
@@ -116,9 +141,16 @@ def read(
 
     >>> read([("MLEngineer", "requiresSkill", "Python", 0.98), ("MLEngineer", "requiresSkill", "Perl", 0.13)])
     Graph(rows: 2 edges, 3 entities, 1 relation)
+    >>> read([("Python", "NumPy", 0.98), ("Python", "Perl", 0.13)], relation_name="is used with").relations[0]
+    'is used with'
     """
     source = source() if callable(source) else source
-    options = ReadOptions(columns, weight_columns, delimiter, header, missing_weight, literals, short_names, base_iri)
+    options = ReadOptions(
+        columns, weight_columns, head, relation, tail, weight, relation_name, same_ids, delimiter, header,
+        missing_weight, literals, short_names, base_iri,
+    )  # fmt: skip
+    options.check()
+    check_missing_weight(missing_weight)
     graph = _read_source(source, options)
     if not len(graph) and graph is not source:
         raise FocuseError(f"{graph.source}: no edges; expected rows of head, relation, tail and weight")
@@ -136,13 +168,13 @@ def _read_source(source: Any, options: ReadOptions) -> Graph:
     if hasattr(source, "edges") and hasattr(source, "is_directed"):
         return from_networkx(source, options.weight_columns)
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__dataframe__"):
-        return graph_from_table(frame_to_arrow(source), options.columns, "frame", options.weight_columns)
+        return graph_from_table(frame_to_arrow(source), options, "frame")
     if isinstance(source, Iterable):
         table = rows_to_arrow(cast(Iterable[Sequence[Any]], source))
-        columns = options.columns
-        if columns is None and options.weight_columns is None and table.num_columns > 4:
-            columns = range(1, table.num_columns + 1)
-        return graph_from_table(table, columns, "rows", options.weight_columns)
+        width, given = table.num_columns, options.names_columns
+        if not given and (width >= 4 or (width == 3 and pa.types.is_string(table.schema.types[2]))):
+            options = replace(options, columns=range(1, width + 1))
+        return graph_from_table(table, options, "rows", header=False)
     raise FocuseError(f"cannot read a graph from {type(source).__name__}: give a file, a frame or rows")
 
 
@@ -157,6 +189,7 @@ def _read_path(path: Path, options: ReadOptions) -> Graph:
 # ---- readers of other formats ---------------------------------------------------------------------------------------
 
 PLAIN_SUFFIXES = ("", ".tsv", ".csv", ".txt", ".parquet")  # formats that need no registered reader
+JSON_WEIGHT = r'(?:^\{|, ?)"weight": ?(?P<weight>[-+.0-9eE]+)'
 INTEGRATIONS = "focuse.integrations"  # registers its readers and writers when it is imported
 READERS: dict[str, str] = {}
 _URL_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
@@ -253,23 +286,83 @@ def is_large(path: Path, compressed: bool) -> bool:
     return large
 
 
+def check_missing_weight(value: float | str | None) -> None:
+    """Raise FocuseError for a missing_weight that is neither a finite number nor 'drop'."""
+    if value not in (None, "drop") and (isinstance(value, bool) or weight_fault(value)):
+        raise FocuseError(f"missing_weight {value!r}: give a number, or 'drop' to leave such edges out")
+
+
 def _read_parquet(path: Path, options: ReadOptions) -> Graph:
     with open_parquet(path) as file:
-        headings = [name for name in file.schema_arrow.names if not name.startswith(INDEX_PREFIX)]
+        flat = [field.name for field in file.schema_arrow if not pa.types.is_nested(field.type)]
+        headings = [name for name in flat if not name.startswith(INDEX_PREFIX)]
         _refuse_empty(str(path), len(headings), file.metadata.num_rows)
-        chosen = choose_columns(headings, True, options.columns, str(path), options.weight_columns)
-        names = [headings[index] for index in chosen]
+        first = next(file.iter_batches(SAMPLE_ROWS, columns=headings)).select(headings)
+        sample = sample_table(pa.table(first), str(path))
+        names = [headings[index] for index in _columns_of(choose_roles(sample, options))]
         batches = (batch.select(names) for batch in file.iter_batches(BATCH_ROWS, columns=names))
-        return _graph_from_batches(headings, batches, chosen, str(path), is_large(path, compressed=True))
+        return _graph_from_batches(batches, sample, options, is_large(path, compressed=True))
 
 
 def _read_text(path: Path, options: ReadOptions) -> Graph:
     where = str(path)
-    sample = first_lines(path)
-    layout = detect_layout(sample, where, options.delimiter, options.header, options.columns, options.weight_columns)
+    layout, roles, sample = detect_layout(
+        first_lines(path), where, options.delimiter, options.header, options, options.missing_weight
+    )
     large = is_large(path, inspect_file(path).compression is not None) and not layout.weight_names
-    blocks = _text_blocks(path, layout, stream=large)
-    return _encode(blocks, where, len(layout.columns) - 3, layout.weight_names, large)
+    return _finish(_text_blocks(path, layout, stream=large), sample, roles, options, layout.weight_names, large)
+
+
+def _finish(
+    blocks: Iterable[Block],
+    sample: TableSample,
+    roles: Roles,
+    options: ReadOptions,
+    weight_names: tuple[str, ...],
+    large: bool = False,
+) -> Graph:
+    """Encode the chosen columns of a table, in blocks, as a graph with notes on how it was read."""
+    dropped = [0]
+    name = relation_name(sample, roles, options)
+    if options.relation_name is not None and roles.relation is not None:
+        raise FocuseError(f"{sample.where}: relation_name has no effect with a column of relations; leave it out")
+    triples = (_as_triples(block, roles, name, options.missing_weight, dropped) for block in blocks)
+    graph = _encode(triples, sample.where, len(roles.weights), weight_names, large)
+    notes = [f"{sample.where}: {roles.note}"] if roles.note else []
+    if dropped[0]:
+        notes.append(f"{sample.where}: {counted(dropped[0], 'edges')} without a weight left out")
+    if sample.count is not None and sample.count != len(graph):
+        notes.append(f"{sample.where}: line 1 gives {sample.count:,} triples, but {len(graph):,} follow")
+    heading = sample.columns[roles.weights[0]].heading if len(roles.weights) == 1 and not roles.json else ""
+    unnamed = roles.relation is None and options.relation_name is None
+    return replace(graph, notes=tuple(notes), weight_name=heading, one_relation=unnamed)
+
+
+def _as_triples(
+    block: Block, roles: Roles, relation: str, missing_weight: float | str | None, dropped: list[int]
+) -> Block:
+    """Return head, relation, tail and weights of a block of names and weights, without the edges to leave out."""
+    names, numbers = list(block[: len(roles.names)]), list(block[len(roles.names) :])
+    if roles.kinds is not None:
+        names[0], names[-1] = (_prefixed(names[at], word) for at, word in zip((0, -1), roles.kinds, strict=True))
+    if roles.relation is None:
+        ids = pa.array(np.zeros(len(names[0]), np.int32))
+        names.insert(1, pa.DictionaryArray.from_arrays(ids, pa.array([relation])))
+    if len(numbers) == 1 and missing_weight is not None:
+        missing = pc.is_nan(numbers[0])
+        if missing_weight == "drop":
+            dropped[0] += pc.sum(missing).as_py() or 0
+            names, numbers = ([column.filter(pc.invert(missing)) for column in part] for part in (names, numbers))
+        else:
+            numbers = [pc.if_else(missing, float(missing_weight), numbers[0])]
+    return [*names, *numbers]
+
+
+def _prefixed(names: pa.Array, word: str) -> pa.Array:
+    """Return names that begin with a word, such as 'user 1'."""
+    if isinstance(names, pa.DictionaryArray):
+        return pa.DictionaryArray.from_arrays(names.indices, _prefixed(names.dictionary, word))
+    return pc.binary_join_element_wise(word, names, " ")
 
 
 def _text_blocks(path: Path, layout: TableLayout, stream: bool) -> Iterator[Block]:
@@ -283,7 +376,7 @@ def _text_blocks(path: Path, layout: TableLayout, stream: bool) -> Iterator[Bloc
         return
     try:
         options = _csv_options(layout, STREAMED_BLOCK_BYTES)
-        with open_decompressed(path) as source, arrow_csv.open_csv(source, **options) as blocks:
+        with open_text(path, layout) as source, arrow_csv.open_csv(source, **options) as blocks:
             for block in blocks:
                 yield _checked(block.columns, path, layout)
     except (pa.ArrowException, OSError, EOFError) as error:
@@ -292,16 +385,33 @@ def _text_blocks(path: Path, layout: TableLayout, stream: bool) -> Iterator[Bloc
 
 def _checked(columns: list[pa.Array], path: Path, layout: TableLayout) -> Block:
     """Return the columns of a block, with NaN for missing weights; raise an error for the first faulty line."""
-    numbers = [pc.fill_null(column, np.nan) for column in columns[3:]]
+    count = len(layout.roles) - 1
+    names, numbers = columns[:count], columns[count:]
+    if layout.json_weight:
+        numbers = [pc.struct_field(pc.extract_regex(numbers[0], JSON_WEIGHT), 0).cast(pa.float64())]
+    numbers = [pc.fill_null(column, np.nan) for column in numbers]
     finite = [np.isfinite(np.from_dlpack(column)) for column in numbers]
     if len(numbers) > 1:  # a weight may be missing, but not all weights of an edge
         infinite = any(pc.any(pc.is_inf(column)).as_py() for column in numbers)
         faulty = infinite or not np.any(finite, axis=0).all()
+    elif layout.missing_weight is not None:
+        faulty = any(pc.any(pc.is_inf(column)).as_py() for column in numbers)
     else:
         faulty = not all(mask.all() for mask in finite)
-    if faulty or any(pc.any(pc.equal(column.dictionary, "")).as_py() for column in columns[:3]):
+    if layout.blanks_follow:
+        quotes = [pc.any(pc.starts_with(pc.utf8_ltrim(column.dictionary, " "), '"')).as_py() for column in names]
+        faulty = faulty or any(quotes)
+        names = [_trimmed(column) for column in names]
+    if faulty or any(pc.any(pc.equal(column.dictionary, "")).as_py() for column in names):
         raise parse_error(path, layout, "a name is empty or a weight not finite")
-    return [*columns[:3], *numbers]
+    return [*names, *numbers]
+
+
+def _trimmed(names: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Return names without blanks at their ends."""
+    distinct = pc.utf8_trim(names.dictionary, " ").dictionary_encode()
+    indices = distinct.indices.take(names.indices)
+    return pa.DictionaryArray.from_arrays(indices, distinct.dictionary)
 
 
 def _encode(blocks: Iterable[Block], where: str, num_weights: int, weight_names: Sequence[str], large: bool) -> Graph:
@@ -318,7 +428,7 @@ def _encode(blocks: Iterable[Block], where: str, num_weights: int, weight_names:
 def parse_text(path: Path, layout: TableLayout) -> pa.Table:
     """Parse the columns of the layout, in its order; names are dictionary-encoded while parsing."""
     try:
-        with open_decompressed(path) as stream:
+        with open_text(path, layout) as stream:
             return arrow_csv.read_csv(stream, **_csv_options(layout))
     except (pa.ArrowException, OSError, EOFError) as error:
         raise parse_error(path, layout, _one_line(error)) from None
@@ -327,9 +437,11 @@ def parse_text(path: Path, layout: TableLayout) -> pa.Table:
 def _csv_options(layout: TableLayout, block_bytes: int = BLOCK_BYTES) -> dict[str, Any]:
     """Return the options of Arrow's CSV parser."""
     text_columns = len(layout.roles) - 1
+    number = pa.string() if layout.json_weight else pa.float64()
+    missing = [blank + mark for mark in MISSING_WEIGHTS for blank in ("", " ")]
     file_columns = [f"c{number}" for number in range(layout.width)]
     wanted = [file_columns[index] for index in layout.columns]
-    types = [pa.dictionary(pa.int32(), pa.string())] * text_columns + [pa.float64()] * (len(wanted) - text_columns)
+    types = [pa.dictionary(pa.int32(), pa.string())] * text_columns + [number] * (len(wanted) - text_columns)
     return {
         "read_options": arrow_csv.ReadOptions(
             column_names=file_columns, skip_rows=layout.header_lines, block_size=block_bytes
@@ -342,10 +454,26 @@ def _csv_options(layout: TableLayout, block_bytes: int = BLOCK_BYTES) -> dict[st
         "convert_options": arrow_csv.ConvertOptions(
             column_types=dict(zip(wanted, types, strict=True)),
             include_columns=wanted,
-            null_values=list(MISSING_NUMBERS) if layout.allows_missing else [],
+            null_values=missing if layout.allows_missing else [],
             strings_can_be_null=False,
         ),
     }
+
+
+def open_text(path: Path, layout: TableLayout) -> Any:
+    """Open the decompressed bytes of a text file, in which several blanks are one if the layout says so."""
+    stream = open_decompressed(path)
+    if not layout.blanks_repeat:
+        return stream
+    last = b"\n"
+
+    def squeeze(data: pa.Buffer) -> bytes:
+        nonlocal last
+        text = re.sub(rb" *([\r\n]) *| +", lambda found: found[1] or b" ", last + bytes(data))[1:]
+        last = text[-1:] or last
+        return text
+
+    return pa.TransformInputStream(stream, squeeze)
 
 
 def first_lines(path: Path) -> str:
@@ -398,31 +526,50 @@ def read_parquet_table(path: Path) -> pa.Table:
 # ---- tables in memory: Arrow (and so pandas and polars), NetworkX and rows ------------------------------------------
 
 
-def graph_from_table(
-    table: pa.Table, columns: ColumnNames | None, where: str, weight_columns: ColumnNames | None = None
-) -> Graph:
-    """Encode a table as a graph; its columns are chosen by heading as in a file with a header."""
+def graph_from_table(table: pa.Table, options: ReadOptions, where: str, header: bool = True) -> Graph:
+    """Encode a table as a graph; its columns are chosen as in a file, by heading only with `header`."""
     table = without_index_columns(table, where)
-    chosen = choose_columns(table.column_names, True, columns, where, weight_columns)
-    return _graph_from_batches(table.column_names, table.select(chosen).to_batches(), chosen, where)
+    sample = sample_table(table.slice(0, SAMPLE_ROWS), where, header)
+    chosen = _columns_of(choose_roles(sample, options))
+    return _graph_from_batches(table.select(chosen).to_batches(), sample, options)
+
+
+def _columns_of(roles: Roles) -> list[int]:
+    return [*roles.names, *roles.weights]
+
+
+def sample_table(table: pa.Table, where: str, header: bool = True) -> TableSample:
+    """Return the headings and the cells of the first rows of a table."""
+    table.validate(full=True)  # also checks that text is UTF-8
+    columns = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        # Numbers of floating point are written with a point, so that they are not taken for ids.
+        values = column.to_pylist()
+        cells = ["" if value is None else str(value) for value in values]
+        columns.append(ColumnSample(name if header else "", cells))
+    return TableSample(columns, header, where, in_memory=not Path(where).suffix)
 
 
 def _graph_from_batches(
-    headings: list[str], batches: Iterable[pa.RecordBatch], chosen: Sequence[int], where: str, large: bool = False
+    batches: Iterable[pa.RecordBatch], sample: TableSample, options: ReadOptions, large: bool = False
 ) -> Graph:
-    """Encode batches of the `chosen` columns of a table with these headings."""
-    blocks = _table_blocks(batches, where, several=len(chosen) > 4)
-    return _encode(blocks, where, len(chosen) - 3, weight_column_names(headings, True, chosen), large)
+    """Encode batches of the chosen columns of a table as a graph."""
+    roles = choose_roles(sample, options)
+    blocks = _table_blocks(batches, sample.where, roles, options.missing_weight is not None)
+    headings = [column.heading for column in sample.columns] if sample.header else None
+    return _finish(blocks, sample, roles, options, weight_column_names(headings, roles.weights), large)
 
 
-def _table_blocks(batches: Iterable[pa.RecordBatch], where: str, several: bool) -> Iterator[Block]:
-    """Yield the names and weights of batches of head, relation, tail and weights."""
-    first_row = 1
+def _table_blocks(batches: Iterable[pa.RecordBatch], where: str, roles: Roles, allow_missing: bool) -> Iterator[Block]:
+    """Yield the names and weights of batches of the chosen columns."""
+    several, first_row = len(roles.weights) > 1, 1
+    kinds = ROLES[:3] if roles.relation is not None else ("head", "tail")
     for batch in batches:
         batch.validate(full=True)  # also checks that text is UTF-8
         columns = [pa.chunked_array([column]) for column in batch.columns]
-        texts = [text_column(column, role, where, first_row) for role, column in zip(ROLES, columns[:3], strict=False)]
-        numbers = [number_column(column, where, several, first_row=first_row) for column in columns[3:]]
+        texts = [text_column(column, role, where, first_row) for role, column in zip(kinds, columns, strict=False)]
+        weights = columns[len(kinds) :]
+        numbers = [number_column(column, where, several or allow_missing, first_row=first_row) for column in weights]
         empty = np.flatnonzero(np.isnan(numbers).all(axis=0)) if several else np.empty(0)
         if len(empty):
             raise FocuseError(f"{where}, row {int(empty[0]) + first_row}: {ALL_WEIGHTS_MISSING}")
@@ -472,11 +619,13 @@ def number_column(
     bad = ~np.isfinite(numbers)
     if allow_missing and bad.any():
         shown = ["" if value is None else str(value).strip(" \t") for value in column.filter(pa.array(bad)).to_pylist()]
-        bad[bad] = [value not in MISSING_NUMBERS for value in shown]
+        bad[bad] = [value not in MISSING_WEIGHTS for value in shown]
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         value = column[row].as_py()
-        raise FocuseError(f"{where}, row {row + first_row}: {weight_fault('' if value is None else value, role)}")
+        advice = MISSING_ADVICE if role == "weight" and str(value).strip() in (*MISSING_WEIGHTS, "None") else ""
+        fault = weight_fault("" if value is None else value, role)
+        raise FocuseError(f"{where}, row {row + first_row}: {fault}{advice}")
     return numbers
 
 
@@ -522,7 +671,8 @@ def rows_to_arrow(rows: Iterable[Sequence[Any]], where: str = "rows", roles: Seq
         if isinstance(row, str | bytes | Mapping) or not isinstance(row, Iterable):
             raise FocuseError(f"{where}, row {number}: {row!r:.60} is not a tuple of {join_words(roles)}")
         listed.append(tuple(row))
-        if len(listed[-1]) < 3 or len(listed[-1]) != len(listed[0]):
+        least = 2 if roles == ROLES else 3
+        if len(listed[-1]) < least or len(listed[-1]) != len(listed[0]):
             raise FocuseError(f"{where}, row {number}: {len(listed[-1])} values; give every row {join_words(roles)}")
     if not listed:
         raise FocuseError(f"{where}: no rows; expected tuples of {join_words(roles)}")
@@ -554,7 +704,7 @@ def from_networkx(graph: Any, weight_columns: ColumnNames | None = None) -> Grap
             raise FocuseError(f"{where}, edge {(head, tail)!r}: no 'relation' in its data and no text as its key")
         rows.append((str(head), str(relation), str(tail), *(data.get(name) for name in present)))
     table = rows_to_arrow(rows, where).rename_columns([*ROLES[:3], *present])
-    return graph_from_table(table, range(1, table.num_columns + 1), where)
+    return graph_from_table(table, ReadOptions(columns=range(1, table.num_columns + 1)), where)
 
 
 # ---- one weight per relation ----------------------------------------------------------------------------------------
@@ -586,9 +736,10 @@ def _read_relation_weights(path: Path) -> dict[str, float]:
             stream.read().decode("utf-8")  # Arrow does not look at the lines that it skips
     except UnicodeDecodeError:
         raise FocuseError(f"{path}: not UTF-8 text; convert it to UTF-8") from None
-    first, delimiter, end = first_row(first_lines(path), str(path), None, roles)
-    header_lines = end if first[-1] and weight_fault(first[-1]).endswith(NOT_A_NUMBER) else 0
-    layout = TableLayout(delimiter, header_lines, 2, (0, 1), roles=roles)
+    found = first_rows(first_lines(path), str(path), None, roles)
+    first = found.rows[0]
+    header_lines = found.ends[0] if first[-1] and weight_fault(first[-1]).endswith(NOT_A_NUMBER) else found.skipped
+    layout = TableLayout(found.delimiter, header_lines, 2, (0, 1), roles=roles, quoted=found.quoted)
     table = parse_text(path, layout)
     if not pc.all(pc.is_finite(table.column(1))).as_py():
         raise parse_error(path, layout, "a weight is not finite")

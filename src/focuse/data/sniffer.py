@@ -1,4 +1,4 @@
-"""Detect the layout of a text file (delimiter, header, columns) and find its first faulty line.
+"""Detect the layout of a text file (delimiter, comments, header, columns) and find its first faulty line.
 
 The fast reader detects that a file has a fault, but seldom on which line. A faulty file is therefore read again, slowly
 and line by line, up to the first fault, which costs time only if there is an error to report.
@@ -17,29 +17,25 @@ from typing import BinaryIO, Literal
 import pyarrow as pa
 
 from focuse.data.graph import ALL_WEIGHTS_MISSING
+from focuse.data.roles import MISSING_WEIGHTS, NONE, Asked, ColumnSample, Roles, TableSample, choose_roles, is_header
 from focuse.errors import FocuseError
 
 DELIMITERS = ("\t", ",", ";", "|", " ")
 ROLES = ("head", "relation", "tail", "weight")
-# These are common headings of the columns. A first line is a header only if it contains some of them.
-HEADINGS = {
-    "head": {"head", "subject", "source", "src", "from", "h", "s", "subj", "start", "node1", "entity1"},
-    "relation": {"relation", "predicate", "property", "rel", "r", "p", "edge", "type", "label", "relationship"},
-    "tail": {"tail", "object", "target", "dst", "to", "t", "o", "obj", "end", "node2", "entity2"},
-    "weight": {
-        "weight", "w", "score", "confidence", "conf", "value", "importance", "strength", "probability", "prob",
-        "numeric", "rating", "number",
-    },
-}  # fmt: skip
+MAX_SAMPLE_CELLS = 60_000  # cells of the first lines that are examined
+FIRST_LINES = 50  # lines that the delimiter is detected from
+COMMENTS = ("#", "%")  # lines that begin so before the first edge are comments, or the header
 
 
 @dataclass(frozen=True)
 class TableLayout:
     """The layout of a text file: `header_lines` lines up to the end of the header, and `width` columns.
 
-    `columns` are the indices of head, relation, tail and the weights, if any, and `weight_names` the names of several
-    weights. `roles` are what the columns hold, of which the last is a number and the others are names. Names may be
-    empty in a query (`allows_empty_names`).
+    `columns` are the indices of the columns of names and then of the weights, if any, and `weight_names` the names of
+    several weights. `roles` are what the columns hold, of which the last is a number and the others are names. Names
+    may be empty in a query (`allows_empty_names`), and weights may be missing if `missing_weight` says what to do.
+    Several blanks are one delimiter if `blanks_repeat`, and blanks after a delimiter are no part of the cell if
+    `blanks_follow`.
     """
 
     delimiter: str
@@ -49,21 +45,113 @@ class TableLayout:
     weight_names: tuple[str, ...] = ()
     roles: tuple[str, ...] = ROLES
     allows_empty_names: bool = False
+    quoted: bool = True
+    blanks_repeat: bool = False
+    blanks_follow: bool = False
+    missing_weight: float | str | None = None
+    json_weight: bool = False
 
     @property
     def allows_missing(self) -> bool:
         """Whether a number may be missing."""
-        return bool(self.weight_names) or "weight" not in self.roles
-
-    @property
-    def quoted(self) -> bool:
-        """Whether quotes delimit fields."""
-        return quoting(self.delimiter) == csv.QUOTE_MINIMAL
+        return bool(self.weight_names) or "weight" not in self.roles or self.missing_weight is not None
 
 
-def quoting(delimiter: str) -> Literal[0, 3]:
-    """Return the csv module's quoting rule: quotes delimit fields in CSV, and are part of names in TSV."""
-    return csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+def quoting(quoted: bool) -> Literal[0, 3]:
+    """Return the csv module's quoting rule: whether quotes delimit fields, or are part of names."""
+    return csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+
+
+@dataclass(frozen=True)
+class FirstRows:
+    """The first rows of a text file, and how they are cut into cells.
+
+    `ends` are the numbers of lines up to the end of each row, and `skipped` of those before the first one. `heading`
+    are the cells of a comment above the columns, and `count` is the number of triples that a first line gives.
+    """
+
+    rows: list[list[str]]
+    ends: list[int]
+    skipped: int
+    delimiter: str
+    quoted: bool = True
+    blanks_repeat: bool = False
+    blanks_follow: bool = False
+    heading: list[str] | None = None
+    count: int | None = None
+
+
+def first_rows(sample: str, where: str, delimiter: str | None = None, roles: Sequence[str] = ROLES) -> FirstRows:
+    """Return the rows of a text that begins with `sample` (complete lines), and how it is cut into cells."""
+    # str.splitlines is not used, because it splits at U+2028 and other characters that names may contain.
+    lines = list(io.StringIO(sample, newline=""))
+    start = next((number for number, line in enumerate(lines) if line.strip("\r\n")), None)
+    if start is None:
+        raise FocuseError(f"{where}: the file is empty; expected lines of {join_words(roles)}")
+    if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
+        raise FocuseError(f"delimiter {delimiter!r} is not a single character such as a tab, ',' or ';'")
+    body = start
+    while roles == ROLES and body < len(lines) and (lines[body].startswith(COMMENTS) or not lines[body].strip()):
+        body += 1
+    comments = [line for line in lines[start:body] if line.strip()]
+    if body == len(lines):  # of a file whose lines all begin with '#', none is a comment
+        body, comments = start, []
+    count = None
+    if roles == ROLES and lines[body].strip().isdecimal() and body + 1 < len(lines):
+        count, body = int(lines[body]), body + 1
+    some = lines[body : body + FIRST_LINES]
+    mark, repeat = (delimiter, False) if delimiter else _detect_delimiter(some, where, roles, body)
+    quoted = mark != "\t" or _all_quoted(some)
+    rows, ends = _cut(lines[body:], mark, quoted, repeat)
+    heading = None
+    if comments:
+        [last, *_], _ = _cut([comments[-1].lstrip("#% ")], mark, quoted, repeat)
+        heading = last if _is_heading(last, rows) else None
+        others = _cut(comments if heading is None else comments[:-1], mark, quoted, repeat)[0]
+        if any(len(row) == len(rows[0]) and row[0] not in COMMENTS for row in others):
+            body, heading = start, None  # there are edges whose head begins with '#'
+            rows, ends = _cut(lines[body:], mark, quoted, repeat)
+    follow = mark != " " and all(_blanks_follow(row) for row in rows)
+    if follow:
+        rows = [[cell.strip(" ") for cell in row] for row in rows]
+    return FirstRows(rows, [body + end for end in ends], body, mark, quoted, repeat, follow, heading, count)
+
+
+def _cut(lines: Sequence[str], delimiter: str, quoted: bool, repeat: bool) -> tuple[list[list[str]], list[int]]:
+    """Cut lines into rows of cells, at most MAX_SAMPLE_CELLS, with the number of lines up to the end of each row."""
+    lines = [" ".join(line.split()) for line in lines] if repeat else lines
+    reader = csv.reader(lines, delimiter=delimiter, quoting=quoting(quoted))
+    rows: list[list[str]] = []
+    ends, cells = [], 0
+    for row in reader:
+        if row:
+            rows.append(row)
+            ends.append(reader.line_num)
+            cells += len(row)
+        if cells > MAX_SAMPLE_CELLS:
+            break
+    return rows, ends
+
+
+def _is_heading(first: list[str], rows: list[list[str]]) -> bool:
+    """Return whether a line is the header of rows with as many cells."""
+    same = [row for row in rows if len(row) == len(first)]
+    return bool(same or not rows) and is_header(first, [[row[index] for row in same] for index in range(len(first))])
+
+
+def _blanks_follow(row: list[str]) -> bool:
+    """Return whether every cell after the first begins with a blank or is empty."""
+    return all(not cell or cell[0] == " " for cell in row[1:]) and any(row[1:])
+
+
+def _all_quoted(lines: Sequence[str]) -> bool:
+    """Return whether lines cut by tabs are a header in quotes, and rows whose texts are in quotes, as R writes them."""
+    table = [[cell.strip("\r\n") for cell in line.split("\t")] for line in lines if line.strip()]
+    first, rows = table[0] if table else [], table[1:]
+    cells = (cell for row in rows for cell in row)
+    texts = [cell for cell in cells if cell and not re.fullmatch(PLAIN_NUMBER, cell) and cell not in MISSING_WEIGHTS]
+    in_quotes = all(len(cell) > 2 and cell[0] == cell[-1] == '"' for cell in (*first, *texts))
+    return in_quotes and bool(rows) and _is_heading([cell.strip('"') for cell in first], rows)
 
 
 def detect_layout(
@@ -71,32 +159,52 @@ def detect_layout(
     where: str,
     delimiter: str | None = None,
     header: bool | None = None,
-    columns: Sequence[str | int] | None = None,
-    weight_columns: Sequence[str | int] | None = None,
-) -> TableLayout:
-    """Detect the layout of a text that begins with `sample` (complete lines)."""
-    first, delimiter, end = first_row(sample, where, delimiter)
-    is_header = _is_header(first, [*(columns or ()), *(weight_columns or ())]) if header is None else header
-    chosen = choose_columns(first, is_header, columns, f"{where}, line 1", weight_columns)
-    weight_names = weight_column_names(first, is_header, chosen)
-    return TableLayout(delimiter, end if is_header else 0, len(first), chosen, weight_names)
+    asked: Asked | None = None,
+    missing_weight: float | str | None = None,
+) -> tuple[TableLayout, Roles, TableSample]:
+    """Detect the layout of a text that begins with `sample` (complete lines), and what its columns hold."""
+    asked, found = asked or Asked(), first_rows(sample, where, delimiter)
+    first, headings, is_first = found.rows[0], found.heading, False
+    if len(found.rows) > 1 and all(len(row) == len(first) + 1 for row in found.rows[1:]) and header is not False:
+        first = found.rows[0] = ["", *first]  # R writes the names of rows in a first column without a heading
+    if headings is None and header is not False:
+        is_first = header is True or _names_columns(asked) or _is_heading(first, found.rows[1:])
+        headings = first if is_first else None
+    elif header is False:
+        headings = None
+    width = len(first)
+    names = [""] * width if headings is None else [cell.strip() for cell in headings]
+    rows = [row for row in found.rows[is_first:] if len(row) == width]
+    columns = [ColumnSample(name, [row[index] for row in rows]) for index, name in enumerate(names)]
+    table = TableSample(columns, headings is not None, where, f", line {found.ends[0]}", found.count)
+    roles = choose_roles(table, asked)
+    layout = TableLayout(
+        found.delimiter,
+        found.ends[0] if is_first else found.skipped,
+        width,
+        (*roles.names, *roles.weights),
+        weight_column_names(None if headings is None else names, roles.weights),
+        ROLES if roles.relation is not None else ("head", "tail", "weight"),
+        quoted=found.quoted,
+        blanks_repeat=found.blanks_repeat,
+        blanks_follow=found.blanks_follow,
+        missing_weight=missing_weight,
+        json_weight=roles.json,
+    )
+    return layout, roles, table
 
 
-def first_row(
-    sample: str, where: str, delimiter: str | None = None, roles: Sequence[str] = ROLES
-) -> tuple[list[str], str, int]:
-    """Return the fields of the first line that is not blank, their delimiter, and the number of lines up to its end."""
-    # str.splitlines is not used, because it splits at U+2028 and other characters that names may contain.
-    lines = list(io.StringIO(sample, newline=""))
-    blank = next((number for number, line in enumerate(lines) if line.strip("\r\n")), None)
-    if blank is None:
-        raise FocuseError(f"{where}: the file is empty; expected lines of {join_words(roles)}")
-    lines = lines[blank : blank + 50]
-    if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
-        raise FocuseError(f"delimiter {delimiter!r} is not a single character such as a tab, ',' or ';'")
-    delimiter = delimiter or _detect_delimiter(lines, where, roles)
-    rows = csv.reader(lines, delimiter=delimiter, quoting=quoting(delimiter))
-    return next(rows), delimiter, blank + rows.line_num
+def _names_columns(asked: Asked) -> bool:
+    """Return whether the user names columns by headings, so that there is a header."""
+    given = [
+        *(asked.columns or ()),
+        *(asked.weight_columns or ()),
+        asked.head,
+        asked.relation,
+        asked.tail,
+        asked.weight,
+    ]
+    return any(isinstance(name, str) and not name.isdecimal() and name != NONE for name in given)
 
 
 def join_words(words: Sequence[str]) -> str:
@@ -108,42 +216,43 @@ def join_words(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def weight_column_names(first: list[str], header: bool, columns: Sequence[int]) -> tuple[str, ...]:
+def weight_column_names(headings: Sequence[str] | None, weights: Sequence[int]) -> tuple[str, ...]:
     """Return the names of several weight columns: their headings, else w1, w2, …; none for a single column."""
-    if len(columns) <= 4:
+    if len(weights) <= 1:
         return ()
-    numbered = [f"w{number}" for number in range(1, len(columns) - 2)]
-    return tuple(first[index].strip() if header else name for index, name in zip(columns[3:], numbered, strict=True))
+    if headings is None:
+        return tuple(f"w{number}" for number in range(1, len(weights) + 1))
+    return tuple(headings[index] or str(index + 1) for index in weights)
 
 
-def _detect_delimiter(lines: list[str], where: str, roles: Sequence[str] = ROLES) -> str:
-    """Return the delimiter that cuts most of the first lines into as many fields (3 or more) as the very first line."""
-    best, best_count = "", 0
+def _detect_delimiter(lines: list[str], where: str, roles: Sequence[str], skipped: int) -> tuple[str, bool]:
+    """Return the delimiter that cuts most of the first lines into as many fields as the very first, at least 2 or 3.
+
+    The second result is whether several blanks count as one.
+    """
+    best: tuple[int, bool, str] = 0, False, ""
     has_tabs = any("\t" in line for line in lines)  # then a space is part of a name
     for candidate in (mark for mark in DELIMITERS if mark != " " or not has_tabs):
-        widths = [len(row) for row in csv.reader(lines, delimiter=candidate, quoting=quoting(candidate))]
-        agree = widths.count(widths[0])
-        if widths[0] >= min(len(roles), 3) and agree > best_count:
-            best, best_count = candidate, agree
-    if not best:
+        widths = [len(row) for row in csv.reader(lines, delimiter=candidate, quoting=quoting(candidate != "\t"))]
+        agree, usual = widths.count(widths[0]), widths[0] >= min(len(roles), 3)
+        if (usual or (roles == ROLES and widths[0] == 2)) and (agree, usual) > best[:2]:
+            best = agree, usual, candidate
+    words = [line.split() for line in lines if line.strip()]
+    if best[2] in ("", " ") and not has_tabs and len({len(row) for row in words}) == 1 and len(words[0]) > 1:
+        if best[0] < len(words):
+            return " ", True
+        if not best[1] and not all(word.isdecimal() for row in words for word in row):
+            best = 0, False, ""  # names of two words are no edges
+    if not best[2]:
         raise FocuseError(
-            f"{where}, line 1: found no tab, comma, semicolon, bar or space that cuts it into "
+            f"{where}, line {skipped + 1}: found no tab, comma, semicolon, bar or space that cuts it into "
             f"{'3 or 4' if len(roles) == 4 else len(roles)} columns: {lines[0].rstrip()[:60]!r}; expected "
             f"{', '.join(roles)}"
         )
-    return best
+    return best[2], False
 
 
-def _is_header(first: list[str], columns: Sequence[str | int]) -> bool:
-    if any(not str(column).isdecimal() for column in columns):
-        return True
-    if any(is_number(field) for field in first):
-        return False
-    # Three names may be an edge whose relation is called 'type', so that one known heading is not enough.
-    return len(columns_by_heading(first)) >= (2 if len(first) == 3 else 1)
-
-
-def columns_by_heading(first: list[str], headings: Mapping[str, set[str]] = HEADINGS) -> dict[str, int]:
+def columns_by_heading(first: list[str], headings: Mapping[str, set[str]]) -> dict[str, int]:
     """Return the column of each role that has a known heading."""
     words = [field.strip().lower() for field in first]
     found = {role: [index for index, word in enumerate(words) if word in known] for role, known in headings.items()}
@@ -160,78 +269,15 @@ def is_number(text: str) -> bool:
 
 
 def columns_by_role(
-    first: list[str],
-    header: bool,
-    roles: Sequence[str],
-    headings: Mapping[str, set[str]] = HEADINGS,
-    taken: Sequence[int] = (),
+    first: list[str], header: bool, roles: Sequence[str], headings: Mapping[str, set[str]]
 ) -> dict[str, int]:
     """Return a column for each role: those with a known heading, the others in order; empty if that is ambiguous."""
     by_heading = columns_by_heading(first, headings) if header else {}
-    by_heading = {role: index for role, index in by_heading.items() if index not in taken}
-    rest = [index for index in range(len(first)) if index not in {*by_heading.values(), *taken}]
+    rest = [index for index in range(len(first)) if index not in by_heading.values()]
     unnamed = [role for role in roles if role not in by_heading]
     if unnamed and len(unnamed) != len(rest):
         return {}
     return by_heading | dict(zip(unnamed, rest, strict=False))
-
-
-def choose_columns(
-    first: list[str],
-    header: bool,
-    columns: Sequence[str | int] | None,
-    where: str,
-    weight_columns: Sequence[str | int] | None = None,
-) -> tuple[int, ...]:
-    """Choose the columns of head, relation, tail and weights: as given, else by heading, the others in order.
-
-    `first` are the fields of the first line, and with `header` they are headings. `columns` and `weight_columns` are
-    what the user asks for, by heading or counted from 1. The result has the indices of head, relation, tail and any
-    weights.
-    """
-    for name, given in (("columns", columns), ("weight_columns", weight_columns)):
-        if given is not None and (isinstance(given, str) or not given):
-            raise FocuseError(f"{name} {given!r}: give a list of columns, by heading or counted from 1")
-    if columns is not None:
-        if len(columns) < 3 or (weight_columns is not None and len(columns) > 3):
-            expected = "3 or 4 (head, relation, tail, weight) or more weights"
-            expected = expected if weight_columns is None else "3 (head, relation, tail) next to weight_columns"
-            raise FocuseError(f"columns: {len(columns)} given, expected {expected}")
-        return find_columns(first, header, [*columns, *(weight_columns or ())], where)
-    shown = f"{len(first)} columns" + (f" ({', '.join(first)})" if header else "")
-    if weight_columns is not None:
-        found = find_columns(first, header, weight_columns, where)
-        chosen = columns_by_role(first, header, ROLES[:3], taken=found)
-        if not chosen:
-            advice = "name them with columns (1,2,3 or their headings)"
-            raise FocuseError(f"{where}: which of {shown} are head, relation and tail? {advice}")
-        return (*(chosen[role] for role in ROLES[:3]), *found)
-    chosen = columns_by_role(first, header, ROLES[: len(first)])
-    # A weight without a known heading is accepted only in the last column: elsewhere it may be some other number.
-    has_heading = header and "weight" in columns_by_heading(first)
-    if len(chosen) < 3 or (chosen.get("weight", 3) != 3 and not has_heading):
-        raise FocuseError(
-            f"{where}: {shown}, expected 3 or 4 (head, relation, tail, weight); name the ones to use with columns "
-            "(1,2,3,4 or their headings), several weights with weight_columns"
-        )
-    return tuple(chosen[role] for role in ROLES if role in chosen)
-
-
-def find_columns(first: list[str], header: bool, columns: Sequence[str | int], where: str) -> tuple[int, ...]:
-    """Return the indices of columns that are named by heading or counted from 1."""
-    indices: list[int] = []
-    headings = [field.strip() for field in first] if header else []
-    for column in columns:
-        if isinstance(column, str) and column.strip() in headings:
-            indices.append(headings.index(column.strip()))
-        elif str(column).isdecimal() and 1 <= int(column) <= len(first):
-            indices.append(int(column) - 1)
-        else:
-            known = ", ".join(first) if header else f"1 to {len(first)}"
-            raise FocuseError(f"{where}: no column {column!r}; it has {known}")
-    if len(set(indices)) < len(indices):
-        raise FocuseError(f"columns: {', '.join(map(str, columns))} name one column twice; give each its own")
-    return tuple(indices)
 
 
 # ---- faulty lines ---------------------------------------------------------------------------------------------------
@@ -241,8 +287,8 @@ NOT_A_NUMBER = "is not a number; correct it"
 PLAIN_NUMBER = re.compile(r"[ \t]*[-+.eE0-9]+[ \t]*")
 THOUSANDS = re.compile(r"[ \t]*[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]*)?[ \t]*")
 DECIMAL_COMMA = re.compile(r"[ \t]*[-+]?[0-9.]+,[0-9]+[ \t]*")
-MISSING_NUMBERS = ("", "nan", "NaN", "NAN")  # fields that mean that a number is missing
-HEADER_ADVICE = ", or say that line 1 is a header (header) or which columns to use (columns)"
+HEADER_ADVICE = ", or say that line 1 is a header (header) or which columns to use (head, relation, tail, weight)"
+MISSING_ADVICE = ", or give missing_weight: a number, or 'drop' to leave such edges out"
 MAX_SHOWN = 60  # characters of a faulty weight that a message shows
 
 
@@ -250,7 +296,7 @@ def first_fault(stream: BinaryIO, layout: TableLayout, where: str) -> FocuseErro
     """Return the error of the first line of `stream` that does not fit the layout, None if all lines do."""
     # Bytes that are not UTF-8 become lone surrogates, so that the reader goes on and the line number is known.
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
-    rows = csv.reader(text, delimiter=layout.delimiter, quoting=quoting(layout.delimiter))
+    rows = csv.reader(text, delimiter=layout.delimiter, quoting=quoting(layout.quoted))
     line = 1
     try:
         for row in rows:
@@ -258,7 +304,7 @@ def first_fault(stream: BinaryIO, layout: TableLayout, where: str) -> FocuseErro
                 fault = row_fault(row, layout)
                 if fault and line == 1 and fault.endswith(NOT_A_NUMBER):
                     fault += (
-                        HEADER_ADVICE if layout.roles == ROLES else f", or head the columns {', '.join(layout.roles)}"
+                        HEADER_ADVICE if "tail" in layout.roles else f", or head the columns {', '.join(layout.roles)}"
                     )
                 if fault:
                     return FocuseError(f"{where}, line {line}: {fault}")
@@ -279,23 +325,32 @@ def row_fault(row: list[str], layout: TableLayout) -> str:
         if not field.isascii() and any("\udc80" <= character <= "\udcff" for character in field):
             return f"the {role} is not UTF-8 text; save the file as UTF-8"
         if role == number:
-            fault = "" if layout.allows_missing and field in MISSING_NUMBERS else weight_fault(field, number)
+            missing = field.strip(" \t") in MISSING_WEIGHTS
+            fault = "" if layout.json_weight or (layout.allows_missing and missing) else weight_fault(field, number)
             if fault:
-                return fault
+                return fault + (MISSING_ADVICE if missing and number == "weight" else "")
+        elif layout.blanks_follow and field.lstrip(" ").startswith('"'):
+            return f"the {role} has a blank before its quotes; remove blanks after delimiters"
         elif not field and not layout.allows_empty_names:
             return f"the {role} is empty; give it a name or remove the line"
-    return ALL_WEIGHTS_MISSING if several and all(row[index] in MISSING_NUMBERS for index in layout.columns[3:]) else ""
+    return (
+        ALL_WEIGHTS_MISSING
+        if several
+        and all(row[index].strip(" \t") in MISSING_WEIGHTS for index in layout.columns[len(layout.roles) - 1 :])
+        else ""
+    )
 
 
 def weight_fault(field: object, role: str = "weight") -> str:
     """Return what is wrong with a weight (or another number, named by `role`); empty if it is a finite number."""
     text = str(field)
     shown = repr(text[:MAX_SHOWN])
-    if text == "":
-        return f"the {role} is empty; give it a number or remove the line"
+    advice = "give it a number or remove the line"
     try:
         value = float(text)
     except ValueError:
+        if text.strip(" \t") in MISSING_WEIGHTS:
+            return f"the {role} is {f'missing ({shown})' if text.strip() else 'empty'}; {advice}"
         if THOUSANDS.fullmatch(text):
             return f"the {role} {shown} has a comma; write a decimal point, and thousands without a separator"
         if DECIMAL_COMMA.fullmatch(text):
@@ -304,5 +359,5 @@ def weight_fault(field: object, role: str = "weight") -> str:
     if math.isfinite(value) and not PLAIN_NUMBER.fullmatch(text):
         return f"the {role} {shown} {NOT_A_NUMBER}"
     if not math.isfinite(value):
-        return f"the {role} {shown} is not finite; give it a number or remove the line"
+        return f"the {role} {shown} is not finite; {advice}"
     return ""

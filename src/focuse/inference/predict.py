@@ -18,7 +18,8 @@ from torch import Tensor
 
 from focuse.data import readers
 from focuse.data.graph import Graph, Side, Vocabulary, concatenate, find_sorted, lookup_sorted, triple_columns
-from focuse.data.sniffer import choose_columns, detect_layout
+from focuse.data.roles import endpoints, relation_column, words_of
+from focuse.data.sniffer import ROLES, TableLayout, first_rows, join_words
 from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.engines.base import Scorer
 from focuse.errors import FocuseError
@@ -307,12 +308,8 @@ def read_queries(queries: Any, names: Graph) -> Ids:
     where = "queries"
     if isinstance(queries, str | os.PathLike):
         path, where = Path(queries), str(queries)
-        if readers.inspect_file(path).is_parquet:
-            table = readers.read_parquet_table(path)
-        else:
-            layout = detect_layout(readers.first_lines(path), where)
-            layout = replace(layout, columns=layout.columns[:3], weight_names=(), allows_empty_names=True)
-            table = readers.parse_text(path, layout).rename_columns(list(PARTS))
+        is_parquet = readers.inspect_file(path).is_parquet
+        table = readers.read_parquet_table(path) if is_parquet else _read_query_text(path)
     elif hasattr(queries, "__arrow_c_stream__") or hasattr(queries, "__dataframe__"):
         table = readers.frame_to_arrow(queries)
     elif isinstance(queries, Iterable):
@@ -322,7 +319,9 @@ def read_queries(queries: Any, names: Graph) -> Ids:
     else:
         raise FocuseError(f"cannot read queries from {type(queries).__name__}: give a file, a frame or rows")
     table = readers.without_index_columns(table, where, PARTS)
-    chosen = choose_columns(list(table.column_names), True, None, where)[:3]
+    chosen = _query_columns(table.column_names) or tuple(range(len(table.column_names)))[:3]
+    if len(chosen) < 3:
+        raise FocuseError(f"{where}: {len(chosen)} columns; expected {join_words(PARTS)}")
     ids = []
     for part, column in zip(PARTS, (table.column(index) for index in chosen), strict=True):
         kind, vocabulary = ("relation", names.relations) if part == "relation" else ("entity", names.entities)
@@ -342,3 +341,31 @@ def read_queries(queries: Any, names: Graph) -> Ids:
     for row in np.flatnonzero(num_missing > 1)[:1]:
         raise FocuseError(f"{where}, row {row + 1}: {int(num_missing[row])} parts are empty; give two of the three")
     return np.stack(ids)
+
+
+def _read_query_text(path: Path) -> pa.Table:
+    """Read the columns head, relation and tail of a text file, of which one may be empty in each row."""
+    found = first_rows(readers.first_lines(path), str(path), None, PARTS)
+    columns = _query_columns(found.rows[0])
+    header = bool(columns)
+    layout = TableLayout(
+        found.delimiter,
+        found.ends[0] if header else found.skipped,
+        len(found.rows[0]),
+        columns or (0, 1, 2),
+        roles=ROLES,
+        allows_empty_names=True,
+        quoted=found.quoted,
+    )
+    return readers.parse_text(path, layout).rename_columns(list(PARTS))
+
+
+def _query_columns(first: Sequence[str]) -> tuple[int, ...]:
+    """Return the columns of head, relation and tail by their headings; empty if at most one of them is known."""
+    words = [words_of(field) for field in first]
+    head, tail = endpoints(words)
+    known = head, relation_column(words), tail
+    if sum(column is not None for column in known) < 2:
+        return ()
+    rest = [index for index in range(len(first)) if index not in known]
+    return tuple(rest.pop(0) if column is None and rest else column or 0 for column in known)

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from focuse.data.graph import Graph
 from focuse.data.readers import ReadOptions, graph_from_table, inspect_file, open_decompressed
-from focuse.data.sniffer import HEADINGS, ROLES
+from focuse.data.roles import RELATION, WEIGHT
+from focuse.data.sniffer import ROLES
 from focuse.data.writers import column_bytes, refuse_characters
 from focuse.errors import FocuseError, counted, nearest
 from focuse.integrations.rdf import check_annotation_options, check_xml
@@ -110,12 +111,12 @@ class _EdgeCollector:
 
     def _choose_keys(self) -> None:
         by_name = {key.name.lower(): each for each, key in reversed(self.keys.items())}
-        words = ["relation", "label", "type", *sorted(HEADINGS["relation"])]
+        words = ["relation", "label", "type", *RELATION]
         relation = next((by_name[word] for word in words if word in by_name), None)
         if self.options.weight_columns is not None:
             weights = list(map(self._key_of, map(str, self.options.weight_columns)))
         else:
-            words = ["weight", *sorted(HEADINGS["weight"])]
+            words = ["weight", *WEIGHT]
             usual = [by_name[word] for word in words if word in by_name][:1]
             real = [each for each, key in self.keys.items() if key.is_real]
             weights = [key for key in [*(key for key in usual if key not in real), *real] if key != relation]
@@ -159,7 +160,9 @@ class _EdgeCollector:
                 notes.append(f"{self.where}: {counted(dropped, 'edges')} without a weight left out")
         names = [*ROLES[:3], *(self.keys[key].name for key in self.chosen[1:])]
         table = pa.table(columns, names)
-        return replace(graph_from_table(table, range(1, len(names) + 1), self.where), notes=tuple(notes))
+        return replace(
+            graph_from_table(table, ReadOptions(columns=range(1, len(names) + 1)), self.where), notes=tuple(notes)
+        )
 
 
 def _tag(element: ElementTree.Element) -> str:

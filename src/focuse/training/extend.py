@@ -230,6 +230,9 @@ def _read_new_edges(settings: Config, change: RequestedChange, splits: Splits, n
     given = splits.train.select(np.empty(0, np.int64)) if change.edges is None else read(change.edges)
     if change.edges is not None and not len(given):
         raise FocuseError(f"{given.source}: no edges to add")
+    for line in given.notes if change.edges is not None else ():
+        note(line)
+    given = given.with_relation_of(splits.train)
     if splits.merger is None and given.columns is not None:
         names = ", ".join(given.columns.names)
         raise FocuseError(
@@ -281,6 +284,8 @@ def _remove_triples(splits: Splits, remove: Any, note: Note) -> tuple[Splits, in
     if remove is None:
         return splits, 0
     given = read(remove)
+    for line in given.notes:
+        note(line)
     wanted = given.align(splits.train).graph
     held = splits.train, splits.valid, splits.test
     unknown = len(given) - int(np.any([contained_in(wanted, part) for part in held], axis=0).sum())

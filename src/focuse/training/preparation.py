@@ -268,7 +268,10 @@ def positives_of(graph: Graph, settings: Config, held: bool = False) -> tuple[Gr
 
 
 def _read_held_out(part: Any, settings: Config, reporter: Reporter) -> Graph:
-    graph, known_negatives = positives_of(read(part), settings, held=True)
+    given = read(part)
+    for note in given.notes:
+        reporter.note(note)
+    graph, known_negatives = positives_of(given, settings, held=True)
     if known_negatives is not None:
         reporter.note(f"{graph.source}: {counted(len(known_negatives), 'known negatives', 'are')} not evaluated")
     return graph
