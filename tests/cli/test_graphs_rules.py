@@ -22,7 +22,10 @@ ROWS = [
     ("babe", "plays", "baseball", 0.7),
     ("lakers", "teamPlays", "basketball", 0.6),
 ]
-SHARED = "--limit --weight-scaling --columns --weight-columns --delimiter --header --json --help"
+SHARED = (
+    "--limit --weight-scaling --head --relation --tail --weight --columns --weight-columns --relation-name --same-ids "
+    "--missing-weight --delimiter --header --json --help"
+)
 RULE = "playsFor(x,y) & plays(x,z) -> teamPlays(y,z) : 0.9\n"
 
 

@@ -29,10 +29,10 @@ def completions(line: str) -> list[str]:
 def test_layout_options_reach_the_reader(tmp_path):
     path = tmp_path / "g.txt"
     path.write_text("a|0.5|r|b\nc|0.7|r|d\n")
-    graph = Layout("1,3,4,2", delimiter="|", header=False).read(path)
+    graph = Layout(columns="1,3,4,2", delimiter="|", header=False).read(path)
     assert graph.to_arrow().to_pylist()[1] == {"head": "c", "relation": "r", "tail": "d", "weight": 0.7}
     path.write_text("to,from,why\nb,a,r\n")
-    graph = Layout("from,why,to", header=True).read(path)
+    graph = Layout(columns="from,why,to", header=True).read(path)
     assert graph.to_arrow().to_pylist() == [{"head": "a", "relation": "r", "tail": "b", "weight": 1.0}]
 
 

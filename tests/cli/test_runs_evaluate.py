@@ -113,7 +113,7 @@ class TestWeights:
             (["--probabilities", "--unfiltered"], "only apply to ranks"),
             (["--weights", "--sample-candidates", "5"], "only apply to ranks"),
             (["--sample-candidates", "0"], "sample_candidates 0: give a whole number"),
-            (["--header", "--columns", "9,8,7"], "require a file to read"),
+            (["--header", "--columns", "9,8,7"], "columns requires a file to read"),
             (["--weights", "--strong-above", "1.5"], "strong_above 1.5: give a weight in [0, 1]"),
             (["--weights", "--negatives-file", "nowhere.tsv"], "nowhere.tsv"),
         ],

@@ -250,7 +250,7 @@ def test_relation_weights_with_unusual_names_are_read(tmp_path: Path) -> None:
         ({"r": 1}, "no number for 1 relation of rows, such as 's'; give every one"),
         ({}, "no number for 2 relations of rows, such as 'r'; give every one"),
         ({"r": 1, "s": "much"}, "'s': the weight 'much' is not a number"),
-        ({"r": 1, "s": None}, "'s': the weight 'None' is not a number"),
+        ({"r": 1, "s": None}, "'s': the weight is missing ('None')"),
         ({"r": 1, "s": float("nan")}, "'s': the weight 'nan' is not finite"),
         ({"r": float("inf"), "s": 1}, "'r': the weight 'inf' is not finite"),
     ],
@@ -516,8 +516,10 @@ def test_headings_decide_and_position_otherwise(make: Any) -> None:
     three = read(make({name: table[name] for name in NAMES[:3]}))
     assert [row[:3] for row in rows(three)] == [row[:3] for row in SMALL]
     assert not three.weighted
-    assert "source, target, weight" in tables_complaint(make({"source": ["a"], "target": ["b"], "weight": [1]}))
-    assert "with columns" in tables_complaint(make(dict(zip("abcde", [*table.values(), [1, 2, 3]], strict=True))))
+    pair = read(make({"source": ["a"], "target": ["b"], "weight": [1]}))
+    assert rows(pair) == [("a", "related", "b", 1.0)]
+    five = dict(zip("abcde", [*table.values(), [1.5, 2.5, 3.5]], strict=True))
+    assert "which of 5 columns" in tables_complaint(make(five))
     assert "empty" in tables_complaint(make({name: [] for name in NAMES}))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -556,7 +557,9 @@ def test_small_values_are_strong_if_lower_is_better() -> None:
 
 def test_unseen_values_are_clipped_and_columns_found_by_name() -> None:
     merger = fit_merger(TRAIN, importance=IMPORTANCE)
-    other = read([("c", "s", "b", 99, -5)], columns=[1, 2, 3, 5, 4]).align(TRAIN).graph
+    names = dict(zip(("head", "relation", "tail", "w2", "w1"), "csb", strict=False))
+    table = pa.table({**{name: [text] for name, text in names.items()}, "w2": [-5], "w1": [99]})
+    other = read(table, weight_columns=["w2", "w1"]).align(TRAIN).graph
     assert other.columns is not None
     assert other.columns.names == ("w2", "w1")
     shares, present = merger.unit_weights(other)

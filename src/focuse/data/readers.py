@@ -454,6 +454,7 @@ def _csv_options(layout: TableLayout, block_bytes: int = BLOCK_BYTES) -> dict[st
         "convert_options": arrow_csv.ConvertOptions(
             column_types=dict(zip(wanted, types, strict=True)),
             include_columns=wanted,
+            decimal_point="," if layout.decimal_comma else ".",
             null_values=missing if layout.allows_missing else [],
             strings_can_be_null=False,
         ),
@@ -461,11 +462,11 @@ def _csv_options(layout: TableLayout, block_bytes: int = BLOCK_BYTES) -> dict[st
 
 
 def open_text(path: Path, layout: TableLayout) -> Any:
-    """Open the decompressed bytes of a text file, in which several blanks are one if the layout says so."""
+    """Open the decompressed bytes of a text file with delimiters of one byte: '::' becomes a tab, and blanks one."""
     stream = open_decompressed(path)
-    if not layout.blanks_repeat:
+    if not (layout.blanks_repeat or layout.colons):
         return stream
-    last = b"\n"
+    last = b"\n" if layout.blanks_repeat else b""
 
     def squeeze(data: pa.Buffer) -> bytes:
         nonlocal last
@@ -473,7 +474,13 @@ def open_text(path: Path, layout: TableLayout) -> Any:
         last = text[-1:] or last
         return text
 
-    return pa.TransformInputStream(stream, squeeze)
+    def replace_colons(data: pa.Buffer) -> bytes:
+        nonlocal last
+        text = (last + bytes(data)).replace(b"::", b"\t")
+        last = b":" if len(data) and text.endswith(b":") else b""  # the next block may go on with a colon
+        return text.removesuffix(last)
+
+    return pa.TransformInputStream(stream, squeeze if layout.blanks_repeat else replace_colons)
 
 
 def first_lines(path: Path) -> str:
@@ -496,7 +503,7 @@ def first_lines(path: Path) -> str:
 
 def parse_error(path: Path, layout: TableLayout, problem: str) -> FocuseError:
     """Return the error that names the first faulty line of a text file, or `problem` if no line is faulty."""
-    with open_decompressed(path) as stream:
+    with open_text(path, layout) as stream:
         fault = first_fault(cast(BinaryIO, stream), layout, str(path))
     return fault or FocuseError(f"{path}: {problem}")
 

@@ -38,7 +38,7 @@ RELATION = (
     "verb", "edge", "type", "label", "r", "p",
 )  # fmt: skip
 # A column of numbers holds relations only if its heading has one of these.
-NUMBERED_RELATION = {"relation", "predicate", "relationship", "rel", "property", "type", "edge"}
+NUMBERED_RELATION = {"relation", "predicate", "relationship", "rel", "property", "type", "edge", "r", "p"}
 WEIGHT = (
     "weight", "score", "confidence", "conf", "importance", "strength", "probability", "prob", "rating", "trust",
     "similarity", "affinity", "relevance", "correlation", "numeric", "w", "value", "count", "counts", "frequency",
@@ -149,6 +149,8 @@ def weight_column(headings: Sequence[tuple[str, ...]]) -> int | None:
 
 MISSING_WEIGHTS = ("", "?", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL", "None", "none", "\\N", "-", ".")
 SECONDS, MILLISECONDS = (1e8, 5e9), (1e11, 5e12)  # since 1970, of times between 1973 and 2128
+MANY_ROWS = 20  # rows from which the number of distinct values is evidence
+FEW, FEW_SHARE = 10, 0.2  # a column of relations has at most FEW values, or this share of those of head and tail
 MAX_NAME = 80  # mean number of characters of a column of names; longer texts are descriptions
 
 
@@ -272,6 +274,12 @@ class TableSample:
         """Return the number of distinct pairs of values in two columns, as a fraction of the rows."""
         cells = self.columns[first].cells
         return len(set(zip(cells, self.columns[second].cells, strict=True))) / max(len(cells), 1)
+
+    def may_be_relation(self, index: int, head: int, tail: int) -> bool:
+        """Return whether a column has few distinct values, as relations do, compared with heads and tails."""
+        count = len(self.columns[index].distinct)
+        most = min(len(self.columns[head].distinct), len(self.columns[tail].distinct))
+        return len(self.columns[index].cells) < MANY_ROWS or count <= max(FEW, FEW_SHARE * most)
 
     def overlap(self, first: int, second: int) -> float:
         """Return the fraction of the values of one column that the other has too, of the column with fewer values."""
@@ -400,11 +408,12 @@ def choose_roles(sample: TableSample, asked: Asked) -> Roles:
 
 def _differs(sample: TableSample, roles: Roles) -> bool:
     """Return whether a reading with relations is not the usual one, so that it is worth a line."""
-    used = {*roles.names, *roles.weights}
     order = [*roles.names, *roles.weights]
-    unused = len(used) < len(sample.columns) or _is_header_by_content(sample)
-    numeric_tail = sample.columns[roles.tail].is_number and not sample.header
-    return unused or sample.count is not None or (not sample.header and (order != sorted(order) or numeric_tail))
+    if len(order) < len(sample.columns) or _is_header_by_content(sample) or sample.count is not None:
+        return True
+    numbers = any(sample.columns[index].is_number for index in (roles.head, roles.tail))
+    many = roles.relation is not None and not sample.may_be_relation(roles.relation, roles.head, roles.tail)
+    return not sample.header and (order != sorted(order) or numbers or many)
 
 
 def _is_header_by_content(sample: TableSample) -> bool:
@@ -519,10 +528,8 @@ def _ids_note(sample: TableSample, roles: Roles, asked: Asked) -> str:
 
 # ---- choosing -------------------------------------------------------------------------------------------------------
 
-MANY_ROWS = 20  # rows from which the number of distinct values is evidence
 CLEAR = 0.02  # difference of two fractions of distinct pairs that is evidence
 NODE_SHARE = 0.98  # of the values of a column, if it has so many distinct ones, each names a node of its own
-FEW, FEW_SHARE = 10, 0.2  # a column of relations has at most FEW values, or this share of those of head and tail
 
 
 class _Chooser:
@@ -535,6 +542,11 @@ class _Chooser:
 
     def roles(self) -> Roles:
         known, columns = self.known, self.columns
+        if not self.given and _is_matrix(self.sample):
+            raise FocuseError(
+                f"{self.sample.where}: this looks like an adjacency matrix; give a row per edge (head, tail, weight), "
+                "for example focuse.read(pandas.read_csv(file, index_col=0).stack().reset_index())"
+            )
         if self.sample.header:
             head, tail = endpoints(self._headings())
             known.head = head if known.head is None else known.head
@@ -575,7 +587,7 @@ class _Chooser:
         head, tail, relation = self.known.head or 0, self.known.tail or 0, self.known.relation
         texts = [index for index in free if not self.columns[index].is_number]
         if relation is None and not self.given and len(texts) == 1 and len(free) <= 2:
-            relation = texts[0] if self._may_be_relation(texts[0], head, tail) else None
+            relation = texts[0] if self.sample.may_be_relation(texts[0], head, tail) else None
         if self.known.weights is not None:
             return Roles(head, tail, relation, self.known.weights)
         numbers = [index for index in free if self.columns[index].is_number and "id" not in self.columns[index].words]
@@ -583,12 +595,6 @@ class _Chooser:
         if len(numbers) > 1:
             raise self._unclear("weight")
         return Roles(head, tail, relation, tuple(numbers))
-
-    def _may_be_relation(self, index: int, head: int, tail: int) -> bool:
-        """Return whether a column has few distinct values, as relations do, compared with heads and tails."""
-        count = len(self.columns[index].distinct)
-        most = min(len(self.columns[head].distinct), len(self.columns[tail].distinct))
-        return self.rows < MANY_ROWS or count <= max(FEW, FEW_SHARE * most)
 
     def _in_order(self, free: list[int]) -> Roles:
         """Return the roles of a table whose columns are in the usual order, as far as they are not known."""
@@ -601,7 +607,7 @@ class _Chooser:
         missing = 2 - len(ends)
         if len(free) == missing + 1 and known.relation is None and not known.relation_decided:
             known.relation = free.pop(1 if known.head is None else 0)
-            if not self._may_be_relation(known.relation, *(*ends, *free)[:2]):
+            if not self.sample.may_be_relation(known.relation, *(*ends, *free)[:2]):
                 raise self._unclear("head and tail")
         if len(free) != missing:
             raise self._unclear("head and tail")
@@ -630,13 +636,17 @@ class _Chooser:
         first, second, third = columns
         triple, weighted = Roles(first, third, second), Roles(first, second, None, (third,))
         one, two, three = (self.columns[index] for index in columns)
-        if two.is_number and not two.is_whole:
+        decimals = [index for index in columns if self.columns[index].is_number and not self.columns[index].is_whole]
+        if len(decimals) > 1:
             raise self._unclear("head, tail and weight")
+        if decimals and decimals[0] != third:  # names of entities are no numbers with a point
+            head, tail = (index for index in columns if index not in decimals)
+            return Roles(head, tail, None, (decimals[0],))
         if self.sample.count is not None:  # OpenKE: head, tail, relation
             last = len(three.distinct) <= len(two.distinct)
             return Roles(first, second, third) if last else triple
         pairs, with_third = self.sample.distinct_pairs(first, second), self.sample.distinct_pairs(first, third)
-        few = self._may_be_relation(second, first, third) if self.rows >= MANY_ROWS else True
+        few = self.sample.may_be_relation(second, first, third)
         if not three.is_mostly_number:
             swapped = len(three.distinct) * 5 < len(two.distinct) and self.rows >= MANY_ROWS
             if swapped and not few:
@@ -674,7 +684,7 @@ class _Chooser:
         if odd_numbers:
             raise self._unclear("head, relation, tail and weight")
         pairs, with_third = self.sample.distinct_pairs(first, second), self.sample.distinct_pairs(first, third)
-        few = self._may_be_relation(second, first, third)
+        few = self.sample.may_be_relation(second, first, third)
         swapped = len(three.distinct) * 5 < len(two.distinct) and pairs > with_third + CLEAR
         if (swapped and not few) or (three.is_whole and one.is_whole and not few and pairs > with_third + CLEAR):
             raise self._two_ways(usual, Roles(first, second, third, (fourth,)), Roles(first, second, None, (third,)))
@@ -696,6 +706,17 @@ class _Chooser:
             f"{self.sample.where}{self.sample.line}: which of {self.sample.shown()} {verb} {roles}? For example: "
             f"{_command(self.sample, _proposal(self.sample, self.known))}{several}"
         )
+
+
+def _is_matrix(sample: TableSample) -> bool:
+    """Return whether a table of numbers has the headings as names of its rows, or as many rows as columns."""
+    numbers = [column for column in sample.columns if column.is_number]
+    rest, rows = len(sample.columns) - len(numbers), len(sample.columns[0].cells)
+    if len(numbers) < 3 or rest > 1:
+        return False
+    if rest == 0 and not sample.header:
+        return rows == len(numbers) > 4
+    return sample.header and {column.heading for column in numbers} <= sample.columns[0].distinct
 
 
 def _names_relations(column: ColumnSample) -> bool:

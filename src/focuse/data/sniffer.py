@@ -11,7 +11,7 @@ import io
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO, Literal
 
 import pyarrow as pa
@@ -35,7 +35,7 @@ class TableLayout:
     several weights. `roles` are what the columns hold, of which the last is a number and the others are names. Names
     may be empty in a query (`allows_empty_names`), and weights may be missing if `missing_weight` says what to do.
     Several blanks are one delimiter if `blanks_repeat`, and blanks after a delimiter are no part of the cell if
-    `blanks_follow`.
+    `blanks_follow`. If `colons`, '::' stands in the file instead of the delimiter.
     """
 
     delimiter: str
@@ -50,6 +50,8 @@ class TableLayout:
     blanks_follow: bool = False
     missing_weight: float | str | None = None
     json_weight: bool = False
+    decimal_comma: bool = False
+    colons: bool = False
 
     @property
     def allows_missing(self) -> bool:
@@ -79,6 +81,8 @@ class FirstRows:
     blanks_follow: bool = False
     heading: list[str] | None = None
     count: int | None = None
+    decimal_comma: bool = False
+    colons: bool = False
 
 
 def first_rows(sample: str, where: str, delimiter: str | None = None, roles: Sequence[str] = ROLES) -> FirstRows:
@@ -88,6 +92,8 @@ def first_rows(sample: str, where: str, delimiter: str | None = None, roles: Seq
     start = next((number for number, line in enumerate(lines) if line.strip("\r\n")), None)
     if start is None:
         raise FocuseError(f"{where}: the file is empty; expected lines of {join_words(roles)}")
+    if roles == ROLES:
+        _refuse_other_format(lines[start], where)
     if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
         raise FocuseError(f"delimiter {delimiter!r} is not a single character such as a tab, ',' or ';'")
     body = start
@@ -100,21 +106,45 @@ def first_rows(sample: str, where: str, delimiter: str | None = None, roles: Seq
     if roles == ROLES and lines[body].strip().isdecimal() and body + 1 < len(lines):
         count, body = int(lines[body]), body + 1
     some = lines[body : body + FIRST_LINES]
+    colons = delimiter is None and roles == ROLES and _cut_by_colons(some)
+    if colons:
+        lines = [line.replace("::", "\t") for line in lines]
+        some = lines[body : body + FIRST_LINES]
     mark, repeat = (delimiter, False) if delimiter else _detect_delimiter(some, where, roles, body)
     quoted = mark != "\t" or _all_quoted(some)
     rows, ends = _cut(lines[body:], mark, quoted, repeat)
+    comma = mark != "," and roles == ROLES and _replace_decimal_commas(rows)
     heading = None
     if comments:
-        [last, *_], _ = _cut([comments[-1].lstrip("#% ")], mark, quoted, repeat)
-        heading = last if _is_heading(last, rows) else None
-        others = _cut(comments if heading is None else comments[:-1], mark, quoted, repeat)[0]
-        if any(len(row) == len(rows[0]) and row[0] not in COMMENTS for row in others):
+        wide = [row for row in _cut(comments, mark, quoted, repeat)[0] if len(row) == len(rows[0])]
+        bare = _cut([line.lstrip("#% ") for line in comments], mark, quoted, repeat)[0]
+        last = next((row for row in reversed(bare) if len(row) == len(rows[0])), None)
+        heading = last if last is not None and _is_heading(last, rows) else None
+        others = [row for row in wide if heading is None or [row[0].lstrip("#% "), *row[1:]] != heading]
+        if any(row[0] not in COMMENTS for row in others):
             body, heading = start, None  # there are edges whose head begins with '#'
             rows, ends = _cut(lines[body:], mark, quoted, repeat)
+            comma = comma and _replace_decimal_commas(rows)
     follow = mark != " " and all(_blanks_follow(row) for row in rows)
     if follow:
         rows = [[cell.strip(" ") for cell in row] for row in rows]
-    return FirstRows(rows, [body + end for end in ends], body, mark, quoted, repeat, follow, heading, count)
+    ends = [body + end for end in ends]
+    return FirstRows(rows, ends, body, mark, quoted, repeat, follow, heading, count, comma, colons)
+
+
+OTHER_FORMATS = {
+    r"%%MatrixMarket": ("a matrix in Matrix Market format", "scipy.io.mmread(file)"),
+    r"\*(vertices|network)\b": ("a graph in Pajek format", "networkx.read_pajek(file)"),
+    r"(Creator\b.*|graph\s*\[?)\s*$": ("a graph in GML", "networkx.read_gml(file)"),
+    r"\S+[\t, ]\S+[\t, ]\{('.*)?\}\s*$": ("edges with data, as NetworkX writes them", "networkx.read_edgelist(file)"),
+}
+
+
+def _refuse_other_format(first: str, where: str) -> None:
+    """Raise FocuseError if the first line is one of a format that another library reads."""
+    for pattern, (kind, call) in OTHER_FORMATS.items():
+        if re.match(pattern, first, re.IGNORECASE):
+            raise FocuseError(f"{where}: {kind}; give focuse.read({call})")
 
 
 def _cut(lines: Sequence[str], delimiter: str, quoted: bool, repeat: bool) -> tuple[list[list[str]], list[int]]:
@@ -131,6 +161,29 @@ def _cut(lines: Sequence[str], delimiter: str, quoted: bool, repeat: bool) -> tu
         if cells > MAX_SAMPLE_CELLS:
             break
     return rows, ends
+
+
+def _cut_by_colons(lines: Sequence[str]) -> bool:
+    """Return whether '::' is the only delimiter of these lines, as in tables of ratings by MovieLens."""
+    text = "".join(lines)
+    return all(line.count("::") > 1 for line in lines if line.strip()) and not any(mark in text for mark in DELIMITERS)
+
+
+def _replace_decimal_commas(rows: list[list[str]]) -> bool:
+    """Replace decimal commas by points in columns of numbers; return whether there are any.
+
+    A column of numbers like 1,200 may also have thousands, so that it is not changed.
+    """
+    found, wide = False, [row for row in rows if len(row) == len(rows[0])]
+    for index in range(len(rows[0])):
+        cells = {row[index] for row in wide[1:] or wide} - {*MISSING_WEIGHTS}
+        commas = {cell for cell in cells if DECIMAL_COMMA.fullmatch(cell)}
+        others = all(PLAIN_NUMBER.fullmatch(cell) and "." not in cell for cell in cells - commas)
+        if commas and others and not all(THOUSANDS.fullmatch(cell) or "." in cell for cell in commas):
+            found = True
+            for row in wide:
+                row[index] = row[index].replace(",", ".") if DECIMAL_COMMA.fullmatch(row[index]) else row[index]
+    return found
 
 
 def _is_heading(first: list[str], rows: list[list[str]]) -> bool:
@@ -190,7 +243,12 @@ def detect_layout(
         blanks_follow=found.blanks_follow,
         missing_weight=missing_weight,
         json_weight=roles.json,
+        decimal_comma=found.decimal_comma,
+        colons=found.colons,
     )
+    if found.decimal_comma and roles.weights:
+        note = "commas in numbers are decimal points"
+        roles = replace(roles, note=f"{note}; {roles.note}" if roles.note else note)
     return layout, roles, table
 
 
@@ -239,7 +297,7 @@ def _detect_delimiter(lines: list[str], where: str, roles: Sequence[str], skippe
             best = agree, usual, candidate
     words = [line.split() for line in lines if line.strip()]
     if best[2] in ("", " ") and not has_tabs and len({len(row) for row in words}) == 1 and len(words[0]) > 1:
-        if best[0] < len(words):
+        if best[0] < len(words) or len(words[0]) < len(lines[0].split(" ")):
             return " ", True
         if not best[1] and not all(word.isdecimal() for row in words for word in row):
             best = 0, False, ""  # names of two words are no edges
@@ -326,7 +384,10 @@ def row_fault(row: list[str], layout: TableLayout) -> str:
             return f"the {role} is not UTF-8 text; save the file as UTF-8"
         if role == number:
             missing = field.strip(" \t") in MISSING_WEIGHTS
+            field = field.replace(",", ".") if layout.decimal_comma and DECIMAL_COMMA.fullmatch(field) else field
             fault = "" if layout.json_weight or (layout.allows_missing and missing) else weight_fault(field, number)
+            if layout.decimal_comma and "." in row[index] and not fault:
+                fault = f"the {role} {field!r} has a decimal point, and others a decimal comma; write all with a point"
             if fault:
                 return fault + (MISSING_ADVICE if missing and number == "weight" else "")
         elif layout.blanks_follow and field.lstrip(" ").startswith('"'):

@@ -230,9 +230,9 @@ def _read_new_edges(settings: Config, change: RequestedChange, splits: Splits, n
     given = splits.train.select(np.empty(0, np.int64)) if change.edges is None else read(change.edges)
     if change.edges is not None and not len(given):
         raise FocuseError(f"{given.source}: no edges to add")
+    given = given.with_relation_of(splits.train)
     for line in given.notes if change.edges is not None else ():
         note(line)
-    given = given.with_relation_of(splits.train)
     if splits.merger is None and given.columns is not None:
         names = ", ".join(given.columns.names)
         raise FocuseError(
