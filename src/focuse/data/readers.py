@@ -189,7 +189,8 @@ def _read_path(path: Path, options: ReadOptions) -> Graph:
 # ---- readers of other formats ---------------------------------------------------------------------------------------
 
 PLAIN_SUFFIXES = ("", ".tsv", ".csv", ".txt", ".parquet")  # formats that need no registered reader
-JSON_WEIGHT = r'(?:^\{|, ?)"weight": ?(?P<weight>[-+.0-9eE]+)'
+# The last key, so that it is not one of a nested object.
+JSON_WEIGHT = r'[{,] ?"weight": ?(?P<weight>-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?) ?\}$'
 INTEGRATIONS = "focuse.integrations"  # registers its readers and writers when it is imported
 READERS: dict[str, str] = {}
 _URL_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)

@@ -385,7 +385,10 @@ def row_fault(row: list[str], layout: TableLayout) -> str:
         if role == number:
             missing = field.strip(" \t") in MISSING_WEIGHTS
             field = field.replace(",", ".") if layout.decimal_comma and DECIMAL_COMMA.fullmatch(field) else field
-            fault = "" if layout.json_weight or (layout.allows_missing and missing) else weight_fault(field, number)
+            if layout.json_weight:
+                last = re.search(r'"weight": ?([^,{}"]*)\}$', field)
+                field = last[1].strip() if last else ""
+            fault = "" if layout.allows_missing and missing else weight_fault(field, number)
             if layout.decimal_comma and "." in row[index] and not fault:
                 fault = f"the {role} {field!r} has a decimal point, and others a decimal comma; write all with a point"
             if fault:
