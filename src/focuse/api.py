@@ -238,6 +238,7 @@ class Run:
         ----------
         head, relation, tail
             Two of the three names; the third is ranked. If all are given, the triple gets its rank among all tails.
+            The relation need not be given if the graph has only one.
         top, new_only
             How many completions to return, and whether to leave out known triples; ranks count them nevertheless.
         candidates
@@ -445,9 +446,10 @@ class Run:
             raise FocuseError("this run has no folder yet; save it first: run.save(FOLDER)")
         return self.folder
 
-    def explain(self, head: str, relation: str, tail: str, top: int = 5, *, rules: Any = None) -> Explanation:
+    def explain(self, head: str, relation: str | None, tail: str, top: int = 5, *, rules: Any = None) -> Explanation:
         """Explain the score of a triple, known or not: triples that support or oppose it, similar ones, and rules.
 
+        The relation may be None if the graph has only one.
         `top` is the number of triples and rules of each kind. `rules` is a file of rules or parsed rules; by default
         they are mined from the training graph, once per run. `print` shows the explanation as text, `to_dict()` gives
         it as data, and `focuse.report.page.write_explanation` writes it as a page.

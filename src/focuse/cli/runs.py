@@ -84,7 +84,7 @@ def evaluate(
 def predict(
     run: RunFolder,
     head: Annotated[str | None, option("Name of the head.")] = None,
-    relation: Annotated[str | None, option("Name of the relation.")] = None,
+    relation: Annotated[str | None, option("Name of the relation; a graph's only one need not be given.")] = None,
     tail: Annotated[str | None, option("Name of the tail.")] = None,
     queries: Annotated[Path | None, option("File of head, relation, tail; one of them is '?' or empty.")] = None,
     top: Annotated[int, option("Number of completions per query.")] = 10,
@@ -166,8 +166,8 @@ def discover(
 def explain(
     run: RunFolder,
     head: Annotated[str, option("Name of the head.")],
-    relation: Annotated[str, option("Name of the relation.")],
     tail: Annotated[str, option("Name of the tail.")],
+    relation: Annotated[str | None, option("Name of the relation. Default: the only one of the graph.")] = None,
     top: Annotated[int, option("Number of triples and rules of each kind.")] = 5,
     rules: Annotated[Path | None, option("A file of rules. Default: mine rules from train.")] = None,
     out: Annotated[Path | None, option("Write the explanation as an HTML page (.html).", "Output")] = None,

@@ -13,7 +13,7 @@ import torch
 from focuse.data.graph import Graph, triple_columns
 from focuse.data.weights import in_unit_range
 from focuse.engines.scorer import TableScorer
-from focuse.errors import printable
+from focuse.errors import FocuseError, printable
 from focuse.inference.discover import discovery_predictor
 from focuse.inference.influence import Influence, TrainedObjective
 from focuse.inference.predict import ENTITY_ADVICE, RELATION_ADVICE, predict
@@ -153,7 +153,7 @@ def _weighted_name(row: Any) -> str:
     return f"{printable(row.head)} {printable(row.relation)} {printable(row.tail)} (weight {row.weight:.3g})"
 
 
-def explain(run: Run, head: str, relation: str, tail: str, top: int = 5, *, rules: Any = None) -> Explanation:
+def explain(run: Run, head: str, relation: str | None, tail: str, top: int = 5, *, rules: Any = None) -> Explanation:
     """Explain the score of a triple, known or not.
 
     Parameters
@@ -161,7 +161,7 @@ def explain(run: Run, head: str, relation: str, tail: str, top: int = 5, *, rule
     run
         A trained run.
     head, relation, tail
-        Names of the triple.
+        Names of the triple; the relation may be None if the graph has only one.
     top
         Number of triples and rules of each kind.
     rules
@@ -171,6 +171,10 @@ def explain(run: Run, head: str, relation: str, tail: str, top: int = 5, *, rule
     check_count("top", top)
     graph = run.graph
     h, t = (graph.entities.id(end, "entity", RELATION_ADVICE) for end in (head, tail))
+    if relation is None and len(graph.relations) == 1:
+        relation = graph.relations[0]
+    if relation is None:
+        raise FocuseError(f"explain: the graph has {len(graph.relations):,} relations; name one")
     ids = h, graph.relations.id(relation, "relation", ENTITY_ADVICE), t
     rule_base = _rule_base(run)
     given = None if rules is None else [(rule, None) for rule in as_rules(rules)]

@@ -72,9 +72,11 @@ def _complete(
 
 
 def find_query(names: Graph, triple: PartialTriple) -> Ids:
-    """Return the ids [3, 1] of a triple with at most one missing part."""
+    """Return the ids [3, 1] of a triple with at most one missing part; a graph's only relation need not be given."""
     head, relation, tail = triple
-    if triple.count(None) > 1:
+    if relation is None and len(names.relations) == 1:
+        relation = names.relations[0]
+    if (head, relation, tail).count(None) > 1:
         raise FocuseError("predict: give two of head, relation and tail (or all three); the third is ranked")
     h, t = (MISSING if end is None else names.entities.id(end, "entity", RELATION_ADVICE) for end in (head, tail))
     r = MISSING if relation is None else names.relations.id(relation, "relation", ENTITY_ADVICE)
