@@ -1,0 +1,63 @@
+"""A table of two endpoints and a number, from the first command to a prediction: no relation is named anywhere."""
+
+import json
+
+import numpy as np
+import pytest
+
+OPTIONS = ("--dim", "8", "--epochs", "3", "--label-exponent", "1", "--engine", "torch", "--device", "cpu", "--quiet")
+
+
+@pytest.fixture(scope="module")
+def links(tmp_path_factory):
+    """Users and artists whose ids overlap, with play counts."""
+    random = np.random.default_rng(0)
+    pairs = {(int(user), int(artist)) for user, artist in random.integers(1, 25, (300, 2))}
+    lines = [f"{user}\t{artist}\t{5 * user + artist}" for user, artist in sorted(pairs)]
+    path = tmp_path_factory.mktemp("links") / "user_artists.dat"
+    path.write_text("userID\tartistID\tplays\n" + "\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(links, command, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "plays"
+    command("train", links, "--out", folder, *OPTIONS, check=True)
+    return folder
+
+
+def test_describe_says_how_the_table_is_read(links, command):
+    done = command("describe", links, check=True)
+    assert "first edge: user 1 | plays | artist " in done.stdout
+    assert "read columns as head 'userID', tail 'artistID', weight 'plays'" in done.stdout
+    assert "'user 1' and 'artist 1' (--same-ids merges them)" in done.stdout
+    merged = json.loads(command("describe", links, "--same-ids", "--json", check=True).stdout)
+    apart = json.loads(command("describe", links, "--json", check=True).stdout)
+    assert merged["entities"] < apart["entities"] == 2 * merged["entities"]
+
+
+def test_the_relation_need_not_be_named(run, command):
+    answers = json.loads(command("predict", run, "--head", "user 1", "--scores-only", "--json", check=True).stdout)
+    assert {row["relation"] for row in answers["rows"]} == {"plays"}
+    heads = json.loads(command("predict", run, "--tail", "artist 2", "--scores-only", "--json", check=True).stdout)
+    assert len(heads["rows"]) == 10
+    explained = json.loads(
+        command("explain", run, "--head", "user 1", "--tail", "artist 2", "--json", check=True).stdout
+    )
+    assert [explained[part] for part in ("head", "relation", "tail")] == ["user 1", "plays", "artist 2"]
+
+
+def test_another_table_without_relations_is_about_the_same_relation(run, command, tmp_path):
+    # Neither its name nor its heading is that of the relation in train.
+    (tmp_path / "more.csv").write_text("userID,artistID\n1,2\n3,4\n")
+    done = command("predict-weights", run, tmp_path / "more.csv", "--json", check=True)
+    assert [row["relation"] for row in json.loads(done.stdout)["rows"]] == ["plays", "plays"]
+    shown = json.loads(command("evaluate", run, tmp_path / "more.csv", "--json", check=True).stdout)
+    assert shown["unseen_rows"] == 0 and shown["all"]["n"] == 2
+
+
+def test_a_table_without_relations_is_refused_by_a_run_with_several(trained, refused, tmp_path):
+    (tmp_path / "more.csv").write_text("from,to\ne1,e2\ne2,e3\n")
+    message = refused("evaluate", trained.folder, tmp_path / "more.csv")
+    assert "read without relations" in message
+    assert "relation_name" in message
