@@ -202,8 +202,8 @@ class Config:
         help="What weights below 0 mean: low weights, or triples known to be false.")
     zero_weights: str = setting("low", "Edge weights", choices=("low", "known-negative"),
         help="What weights of 0 mean: low weights, or triples known to be false.")
-    duplicates: str = setting("keep", "Edge weights", choices=("keep", "max", "mean", "last"),
-        help="How repeated triples are merged.")
+    duplicates: str = setting("keep", "Edge weights", choices=("keep", "max", "mean", "sum", "last", "noisy-or"),
+        help="How repeated triples are merged; noisy-or takes weights as probabilities.")
 
     negative_sampling: str = setting("shared", "Negatives", choices=("shared", "per-triple", "all"),
         help="Whether a batch shares its negatives, each triple has its own, or all entities are negatives (1-vs-all).")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -87,6 +88,9 @@ def test_merged_repeats_agree_with_a_dict(edges: list[Row]) -> None:
     assert rows(graph.merge_repeated("keep")) == edges
     assert rows(graph.merge_repeated("max")) == [(*key, max(group)) for key, group in groups.items()]
     assert rows(graph.merge_repeated("last")) == [(*key, group[-1]) for key, group in groups.items()]
+    several = {key: group for key, group in groups.items() if len(group) > 1}
+    differing = sum(len(set(group)) > 1 for group in several.values())
+    assert graph.repeated() == (len(edges) - len(groups), len(several), differing)
     mean = rows(graph.merge_repeated("mean"))
     assert [row[:3] for row in mean] == list(groups)
     for row, group in zip(mean, groups.values(), strict=True):
@@ -94,8 +98,42 @@ def test_merged_repeats_agree_with_a_dict(edges: list[Row]) -> None:
         assert row[3] == pytest.approx(sum(weight / len(group) for weight in group), rel=1e-12, abs=largest * 1e-12)
 
 
+TRIPLE = st.tuples(st.sampled_from("ab"), st.sampled_from("rs"), st.sampled_from("ab"))
+
+
+@given(st.lists(st.tuples(TRIPLE, st.floats(0, 1)), min_size=1, max_size=15))
+def test_sum_and_noisy_or_agree_with_a_loop(edges: list[tuple[tuple[str, str, str], float]]) -> None:
+    graph = graph_of([(*triple, weight) for triple, weight in edges])
+    groups: dict[tuple[str, str, str], list[float]] = {}
+    for triple, weight in edges:
+        groups.setdefault(triple, []).append(weight)
+    for policy, expected in (
+        ("sum", {triple: math.fsum(group) for triple, group in groups.items()}),
+        ("noisy-or", {triple: 1 - math.prod(1 - weight for weight in group) for triple, group in groups.items()}),
+    ):
+        merged = rows(graph.merge_repeated(policy))
+        assert [row[:3] for row in merged] == list(expected)
+        assert [row[3] for row in merged] == pytest.approx(list(expected.values()), abs=1e-12)
+        single = [row[3] for row in merged if len(groups[row[:3]]) == 1]
+        assert single == [group[0] for group in groups.values() if len(group) == 1]  # not rounded
+
+
+def test_noisy_or_refuses_weights_that_are_no_probabilities() -> None:
+    high = graph_of([("a", "r", "b", 0.5), ("a", "r", "b", 5.0)])
+    with pytest.raises(FocuseError, match=r"probabilities in \[0, 1\], but they reach from 0\.5 to 5; merge"):
+        high.merge_repeated("noisy-or")
+    low = graph_of([("a", "r", "b", 0.5), ("a", "r", "b", 0.1)]).with_lower_is_better(True)
+    with pytest.raises(FocuseError, match="low ones are the strong ones"):
+        low.merge_repeated("noisy-or")
+
+
+def test_sum_that_is_not_finite_is_refused() -> None:
+    with pytest.raises(FocuseError, match="the sum of a triple's weights is too large"):
+        graph_of([("a", "r", "b", 1.5e308), ("a", "r", "b", 1.5e308)]).merge_repeated("sum")
+
+
 def test_unknown_duplicate_policy_suggests_the_nearest() -> None:
-    with pytest.raises(FocuseError, match=r"'maxx' \(did you mean max\?\): choose one of keep, max, mean, last"):
+    with pytest.raises(FocuseError, match=r"did you mean max\?\): choose one of keep, max, mean, sum, last, noisy-or"):
         graph_of([("a", "r", "b", 1.0)]).merge_repeated("maxx")
 
 

@@ -259,7 +259,10 @@ def test_repeated_triples_are_counted_and_reported(small, listen, policy, done):
     graph = focuse.read(rows + [(h, r, t, w / 2) for h, r, t, w in rows[:7]])
     recorder = listen()
     run = train(graph, duplicates=policy, epochs=1)
-    assert any(f"7 rows repeat a (head, relation, tail); {done}" in note for note in recorder.notes)
+    [note] = [note for note in recorder.notes if "repeat" in note]
+    assert "7 rows repeat a (head, relation, tail), 7 triples with differing weights" in note
+    assert done in note
+    assert "'sum' or 'last' or 'noisy-or' changes this" in note
     total = len(run.splits.train) + len(run.splits.valid) + len(run.splits.test)
     assert total == len(rows) + (7 if policy == "keep" else 0)
 

@@ -224,7 +224,7 @@ def combine_columns(unit_weights: ColumnValues, present: Mask, importance: Colum
 def aggregate_groups(
     values: ColumnValues, group: npt.NDArray[np.intp], groups: int, policy: str, lower_is_better: bool
 ) -> ColumnValues:
-    """Reduce the values [n] of each group to one by `policy`: max (the strongest), mean or last; float64 [groups].
+    """Reduce the values [n] of each group to one by `policy`, which `Graph.merge_repeated` describes; float64 [groups].
 
     NaN values are ignored, and a group without other values is NaN. The strongest value is the smallest if
     `lower_is_better`.
@@ -239,6 +239,13 @@ def aggregate_groups(
     elif policy == "max":
         merged = np.full(groups, np.inf if lower_is_better else -np.inf)
         (np.minimum if lower_is_better else np.maximum).at(merged, group, values)
+    elif policy == "sum":
+        merged = np.asarray(np.bincount(group, weights=values, minlength=groups), np.float64)
+    elif policy == "noisy-or":
+        with np.errstate(divide="ignore"):  # a probability of 1 decides
+            merged = -np.expm1(np.bincount(group, weights=np.log1p(-values), minlength=groups))
+        single = count[group] == 1
+        merged[group[single]] = values[single]  # without rounding
     else:
         merged = np.empty(groups)
         merged[group] = values  # NumPy keeps the last value written to an index
@@ -250,7 +257,7 @@ Side = Literal["head", "tail"]  # the side of a triple that is predicted or repl
 Ids = npt.NDArray[np.int32]
 Weights = npt.NDArray[np.float64]
 EDGE_COLUMNS = ("head", "relation", "tail", "weight")
-DUPLICATE_POLICIES = ("keep", "max", "mean", "last")
+DUPLICATE_POLICIES = ("keep", "max", "mean", "sum", "last", "noisy-or")
 MAX_UNSEEN_EXAMPLES = 20
 
 
@@ -335,6 +342,17 @@ class Graph:
         """The number of rows that repeat the (head, relation, tail) of an earlier row."""
         return len(self) - len(np.unique(self.keys))
 
+    def repeated(self) -> tuple[int, int, int]:
+        """Count the rows that repeat an earlier one, the triples with several rows, and those of differing weights."""
+        order = np.argsort(self.keys, kind="stable")
+        start = np.flatnonzero(np.diff(self.keys[order], prepend=-1))
+        if not len(start):
+            return 0, 0, 0
+        weight = self.weight[order]
+        low, high = np.minimum.reduceat(weight, start), np.maximum.reduceat(weight, start)
+        several = np.diff(start, append=len(order)) > 1
+        return len(self) - len(start), int(several.sum()), int((low < high).sum())
+
     def select(self, rows: npt.NDArray[Any]) -> Graph:
         """Return the graph of the given rows (indices or a mask) over the same vocabularies.
 
@@ -372,15 +390,26 @@ class Graph:
         return replace(self, lower_is_better=lower_is_better is True)
 
     def merge_repeated(self, policy: str) -> Graph:
-        """Merge rows that repeat a (head, relation, tail) into one by `policy`: keep (all rows), max, mean or last.
+        """Merge rows that repeat a (head, relation, tail) into one.
 
-        max keeps the strongest weight, which is the smallest if lower is better. Missing weights are ignored.
+        The `policy` is 'keep' (all rows), 'max', 'mean', 'sum', 'last' or 'noisy-or'. max keeps the strongest weight,
+        which is the smallest if lower is better. noisy-or takes weights as probabilities of independent evidence:
+        1 − ∏(1 − w). Missing weights are ignored.
+
+        >>> from focuse.data.readers import read
+        >>> twice = read([("a", "r", "b", 0.5), ("a", "r", "b", 0.8)])
+        >>> [round(float(twice.merge_repeated(policy).weight[0]), 6) for policy in ("mean", "sum", "noisy-or")]
+        [0.65, 1.3, 0.9]
         """
         choose("policy for repeated triples", policy, DUPLICATE_POLICIES)
         if policy == "keep":
             return self
+        if policy == "noisy-or":
+            self._check_probabilities()
         _, first, group = np.unique(self.keys, return_index=True, return_inverse=True)
         merged = aggregate_groups(self.weight, group, len(first), policy, self.lower_is_better)
+        if not np.isfinite(merged).all():
+            raise FocuseError(f"{self.source}: the sum of a triple's weights is too large; use 'max' or 'mean'")
         columns = self.columns
         if columns is not None:
             values = [
@@ -391,6 +420,18 @@ class Graph:
         order = np.argsort(first)
         kept = replace(self, columns=None).select(first[order])
         return replace(kept, weight=merged[order], columns=None if columns is None else columns.take(order))
+
+    def _check_probabilities(self) -> None:
+        """Raise FocuseError unless every weight is in [0, 1], and high ones are the strong ones."""
+        values = self.weight if self.columns is None else self.columns.values
+        low, high = (float(bound(values)) if values.size else 0.0 for bound in (np.nanmin, np.nanmax))
+        lower = self.lower_is_better or (self.columns is not None and bool(self.columns.lower_is_better))
+        if lower or low < 0 or high > 1:
+            found = "low ones are the strong ones" if lower else f"they reach from {low:g} to {high:g}"
+            raise FocuseError(
+                f"{self.source}: 'noisy-or' combines weights that are probabilities in [0, 1], but {found}; merge "
+                "repeated triples by 'max', 'mean', 'sum' or 'last'"
+            )
 
     def with_relation_of(self, other: Graph) -> Graph:
         """Return a graph without relations (`one_relation`) with the only relation of another graph.

@@ -126,7 +126,8 @@ class GraphStatistics:
             f"first edge: {' | '.join(map(printable, self.first_edge))}",
             self._weights_text(),
             f"repeated triples: {self.repeated_triples:,} ({counted(self.repeated_rows, 'extra rows')}), "
-            f"{self.repeated_with_other_weight:,} of them with differing weights",
+            f"{self.repeated_with_other_weight:,} of them with differing weights"
+            f"{'; training keeps all rows unless --duplicates merges them' if self.repeated_rows else ''}",
             f"inverse pairs: {counted(self.rows_with_inverse, 'rows', 'have')} an inverse edge, "
             f"{self.rows_with_same_relation_inverse:,} of the same relation; self loops: {self.self_loops:,}",
             "",
@@ -180,10 +181,7 @@ def describe(graph: Any, held_out: dict[str, Any] | None = None) -> GraphStatist
     graph, others = read(graph), {name: read(other) for name, other in (held_out or {}).items()}
     if not len(graph):
         raise FocuseError(f"{graph.source}: no edges to describe")
-    keys, group, count = np.unique(graph.keys, return_inverse=True, return_counts=True)
-    low, high = np.full(len(keys), np.inf), np.full(len(keys), -np.inf)
-    np.minimum.at(low, group, graph.weight)
-    np.maximum.at(high, group, graph.weight)
+    repeated = graph.repeated()
     loops = graph.head == graph.tail
     inverse, same_relation_inverse = _inverse_edges(graph, graph)
     return GraphStatistics(
@@ -195,9 +193,9 @@ def describe(graph: Any, held_out: dict[str, Any] | None = None) -> GraphStatist
         weighted=graph.weighted,
         **_range_and_mean(graph.weight),
         all_weights_equal=bool(graph.weight.min() == graph.weight.max()),
-        repeated_rows=len(graph) - len(keys),
-        repeated_triples=int((count > 1).sum()),
-        repeated_with_other_weight=int((low < high).sum()),
+        repeated_rows=repeated[0],
+        repeated_triples=repeated[1],
+        repeated_with_other_weight=repeated[2],
         self_loops=int(loops.sum()),
         rows_with_inverse=int(inverse.sum()),
         rows_with_same_relation_inverse=int(same_relation_inverse.sum()),

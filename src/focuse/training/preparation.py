@@ -10,7 +10,7 @@ import torch
 
 from focuse.config import DEFAULTS, SQUARED_ERROR, Config
 from focuse.data.attributes import align_attributes, read_attributes
-from focuse.data.graph import AlignedGraph, Graph, Weights, concatenate
+from focuse.data.graph import DUPLICATE_POLICIES, AlignedGraph, Graph, Weights, concatenate
 from focuse.data.out_of_core import LARGE_GRAPH, count_repeated
 from focuse.data.readers import read
 from focuse.data.splits import HELD_OUT_FRACTION, Splits, split, splits_from_graphs
@@ -192,11 +192,7 @@ def make_splits(
     _check_memory_for_splits(whole, settings)
     facts, known_negatives = positives_of(whole, settings)
     _report_negative_weights(facts, reporter)
-    repeated = count_repeated(facts) if len(facts) >= LARGE_GRAPH else facts.num_repeated
-    if repeated:
-        done = "kept" if settings.duplicates == "keep" else f"merged by {settings.duplicates!r}"
-        reporter.note(f"{facts.source}: {counted(repeated, 'rows', 'repeat')} a (head, relation, tail); {done}")
-    facts = facts.merge_repeated(settings.duplicates)
+    facts = _merge_repeated(facts, settings.duplicates, reporter)
     if valid is None and test is None:
         splits = split(facts, share, HELD_OUT_FRACTION if test_fraction is None else test_fraction, settings.seed)
     else:
@@ -209,6 +205,19 @@ def make_splits(
     return _merge_weight_columns(
         _with_known_negatives(splits, facts, known_negatives, false, settings, reporter), settings, reporter
     )
+
+
+def _merge_repeated(facts: Graph, policy: str, reporter: Reporter) -> Graph:
+    """Merge repeated triples, and report how many there are and what is done."""
+    rows = count_repeated(facts) if len(facts) >= LARGE_GRAPH else facts.num_repeated
+    if rows:
+        counts = counted(rows, "rows", "repeat") + " a (head, relation, tail)"
+        if len(facts) < LARGE_GRAPH:
+            counts += f", {counted(facts.repeated()[2], 'triples')} with differing weights"
+        others = " or ".join(repr(other) for other in DUPLICATE_POLICIES if other != policy)
+        done = "all rows are kept" if policy == "keep" else f"merged by {policy!r}"
+        reporter.note(f"{facts.source}: {counts}; {done} (duplicates {others} changes this)")
+    return facts.merge_repeated(policy)
 
 
 def _check_memory_for_splits(whole: Graph, settings: Config) -> None:
