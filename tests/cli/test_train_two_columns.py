@@ -47,13 +47,27 @@ def test_the_relation_need_not_be_named(run, command):
     assert [explained[part] for part in ("head", "relation", "tail")] == ["user 1", "plays", "artist 2"]
 
 
+def test_queries_of_two_columns(run, command, refused, tmp_path):
+    (tmp_path / "queries.csv").write_text("artistID,userID\n?,user 1\nartist 4,?\n")
+    asked = ("predict", run, "--queries", tmp_path / "queries.csv", "--top", "1", "--scores-only", "--json")
+    first, second = json.loads(command(*asked, check=True).stdout)["rows"]
+    assert (first["head"], first["relation"]) == ("user 1", "plays")
+    assert (second["relation"], second["tail"]) == ("plays", "artist 4")
+    (tmp_path / "ids.csv").write_text("1,?\n")
+    message = refused("predict", run, "--queries", tmp_path / "ids.csv")
+    assert "no entity '1'" in message
+    assert "user 1" in message
+    assert "artist 1" in message
+
+
 def test_another_table_without_relations_is_about_the_same_relation(run, command, tmp_path):
     # Neither its name nor its heading is that of the relation in train.
     (tmp_path / "more.csv").write_text("userID,artistID\n1,2\n3,4\n")
     done = command("predict-weights", run, tmp_path / "more.csv", "--json", check=True)
     assert [row["relation"] for row in json.loads(done.stdout)["rows"]] == ["plays", "plays"]
     shown = json.loads(command("evaluate", run, tmp_path / "more.csv", "--json", check=True).stdout)
-    assert shown["unseen_rows"] == 0 and shown["all"]["n"] == 2
+    assert shown["unseen_rows"] == 0
+    assert shown["all"]["n"] == 2
 
 
 def test_a_table_without_relations_is_refused_by_a_run_with_several(trained, refused, tmp_path):

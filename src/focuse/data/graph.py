@@ -91,6 +91,10 @@ class Vocabulary:
         (['Python'], ['café'])
         """
         found: list[str] = []
+        if name.isdecimal():  # ids of two kinds are kept apart as 'user 1' and 'artist 1'
+            found = self.column.filter(pc.ends_with(self.column, f" {name}"))[:limit].to_pylist()
+        if found:
+            return found
         for chunk in chunks(len(self), CHUNK_NAMES):  # names become Python objects only for a moment
             found += similar_names(name, self.column[chunk].to_pylist(), limit)
         return similar_names(name, found, limit)

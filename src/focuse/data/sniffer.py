@@ -293,7 +293,7 @@ def _detect_delimiter(lines: list[str], where: str, roles: Sequence[str], skippe
     for candidate in (mark for mark in DELIMITERS if mark != " " or not has_tabs):
         widths = [len(row) for row in csv.reader(lines, delimiter=candidate, quoting=quoting(candidate != "\t"))]
         agree, usual = widths.count(widths[0]), widths[0] >= min(len(roles), 3)
-        if (usual or (roles == ROLES and widths[0] == 2)) and (agree, usual) > best[:2]:
+        if (usual or ("tail" in roles and widths[0] == 2)) and (agree, usual) > best[:2]:
             best = agree, usual, candidate
     words = [line.split() for line in lines if line.strip()]
     if best[2] in ("", " ") and not has_tabs and len({len(row) for row in words}) == 1 and len(words[0]) > 1:

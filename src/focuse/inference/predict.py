@@ -19,7 +19,7 @@ from torch import Tensor
 from focuse.data import readers
 from focuse.data.graph import Graph, Side, Vocabulary, concatenate, find_sorted, lookup_sorted, triple_columns
 from focuse.data.roles import endpoints, relation_column, words_of
-from focuse.data.sniffer import ROLES, TableLayout, first_rows, join_words
+from focuse.data.sniffer import TableLayout, first_rows, join_words
 from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.engines.base import Scorer
 from focuse.errors import FocuseError
@@ -305,7 +305,8 @@ def top_scores(scores: Tensor, top: int) -> tuple[Tensor, Tensor]:
 def read_queries(queries: Any, names: Graph) -> Ids:
     """Read the ids [3, n] of queries from a file (TSV, CSV, Parquet), a frame, or rows (head, relation, tail).
 
-    The missing part is empty, '?' or None. An unknown name is an error with its file and row.
+    The missing part is empty, '?' or None. The relation may be left out if the graph has only one. An unknown name is
+    an error with its file and row.
     """
     where = "queries"
     if isinstance(queries, str | os.PathLike):
@@ -321,6 +322,10 @@ def read_queries(queries: Any, names: Graph) -> Ids:
     else:
         raise FocuseError(f"cannot read queries from {type(queries).__name__}: give a file, a frame or rows")
     table = readers.without_index_columns(table, where, PARTS)
+    if len(table.column_names) == 2 and len(names.relations) == 1:
+        relation = pa.array([names.relations[0]] * len(table), pa.string())
+        head, tail = _end_columns(table.column_names)
+        table = pa.table([table.column(head), relation, table.column(tail)], names=list(PARTS))
     chosen = _query_columns(table.column_names) or tuple(range(len(table.column_names)))[:3]
     if len(chosen) < 3:
         raise FocuseError(f"{where}: {len(chosen)} columns; expected {join_words(PARTS)}")
@@ -348,24 +353,36 @@ def read_queries(queries: Any, names: Graph) -> Ids:
 def _read_query_text(path: Path) -> pa.Table:
     """Read the columns head, relation and tail of a text file, of which one may be empty in each row."""
     found = first_rows(readers.first_lines(path), str(path), None, PARTS)
-    columns = _query_columns(found.rows[0])
-    header = bool(columns)
+    first = found.rows[0]
+    columns = _query_columns(first)
+    parts = PARTS if len(first) > 2 else ("head", "tail")
     layout = TableLayout(
         found.delimiter,
-        found.ends[0] if header else found.skipped,
-        len(found.rows[0]),
-        columns or (0, 1, 2),
-        roles=ROLES,
+        found.ends[0] if columns else found.skipped,
+        len(first),
+        columns or tuple(range(len(parts))),
+        roles=(*parts, "weight"),
         allows_empty_names=True,
         quoted=found.quoted,
     )
-    return readers.parse_text(path, layout).rename_columns(list(PARTS))
+    return readers.parse_text(path, layout).rename_columns(list(parts))
+
+
+def _end_columns(first: Sequence[str]) -> tuple[int, int]:
+    """Return the columns of head and tail of two, by their headings; in order if these are not known."""
+    head, tail = endpoints([words_of(field) for field in first])
+    return (1, 0) if head == 1 or tail == 0 else (0, 1)
 
 
 def _query_columns(first: Sequence[str]) -> tuple[int, ...]:
-    """Return the columns of head, relation and tail by their headings; empty if at most one of them is known."""
+    """Return the columns of head, relation and tail by their headings; empty if at most one of them is known.
+
+    Of two columns these are head and tail.
+    """
     words = [words_of(field) for field in first]
     head, tail = endpoints(words)
+    if len(first) == 2:
+        return () if head is None or tail is None else (head, tail)
     known = head, relation_column(words), tail
     if sum(column is not None for column in known) < 2:
         return ()
