@@ -242,7 +242,8 @@ class Run:
         top, new_only
             How many completions to return, and whether to leave out known triples; ranks count them nevertheless.
         candidates
-            Entities to rank, by default all.
+            Entities to rank, by default all; in a graph of one relation whose heads and tails are different entities,
+            such as users and movies, those that train has on the missing side.
         weights
             Whether to predict weights and probabilities. Without them, only scores are returned, which is faster.
 

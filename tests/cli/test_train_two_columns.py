@@ -47,6 +47,17 @@ def test_the_relation_need_not_be_named(run, command):
     assert [explained[part] for part in ("head", "relation", "tail")] == ["user 1", "plays", "artist 2"]
 
 
+def test_users_are_no_answers_where_artists_are_asked(run, command):
+    asked = ("predict", run, "--scores-only", "--json", "--top", "100")
+    tails = json.loads(command(*asked, "--head", "user 1", check=True).stdout)["rows"]
+    assert {row["tail"].split()[0] for row in tails} == {"artist"}
+    heads = json.loads(command(*asked, "--tail", "artist 1", check=True).stdout)["rows"]
+    assert {row["head"].split()[0] for row in heads} == {"user"}
+    third = tails[2]
+    whole = json.loads(command(*asked, "--head", "user 1", "--tail", third["tail"], check=True).stdout)["rows"]
+    assert [row["rank"] for row in whole] == [3]
+
+
 def test_queries_of_two_columns(run, command, refused, tmp_path):
     (tmp_path / "queries.csv").write_text("artistID,userID\n?,user 1\nartist 4,?\n")
     asked = ("predict", run, "--queries", tmp_path / "queries.csv", "--top", "1", "--scores-only", "--json")

@@ -96,8 +96,9 @@ class BatchPredictor:
         The known triples, train first.
     new_only : bool
         Whether known triples are left out. Ranks count them nevertheless.
-    candidates : sorted ids, or None for all entities
-        The entities that are ranked.
+    candidates : sorted ids, or None
+        The entities that are ranked. By default all; in a graph of one relation whose heads and tails are different
+        entities, such as users and movies, those that train has on the missing side.
     """
 
     scorer: Scorer
@@ -108,6 +109,14 @@ class BatchPredictor:
 
     def __post_init__(self) -> None:
         self.top = check_count("top", self.top)
+        train = self.graphs[0]
+        is_head, is_tail = (np.bincount(ends, minlength=len(train.entities)) > 0 for ends in (train.head, train.tail))
+        has_two_kinds = len(train.relations) == 1 and not (is_head & is_tail).any()
+        self._excluded = {"head": ~is_head, "tail": ~is_tail} if has_two_kinds else {}
+        if self.candidates is not None:
+            excluded = np.ones(len(train.entities), bool)
+            excluded[self.candidates] = False
+            self._excluded = {"head": excluded, "tail": excluded}
 
     def predict(self, asked: Ids, predictor: WeightPredictor | None = None, progress: bool = False) -> ResultTable:
         """Rank the completions of queries; `predictor` adds weights and probabilities.
@@ -188,6 +197,7 @@ class BatchPredictor:
         scores = self.scorer.score_all(head, relation, "tail")
         check_finite(scores.amax(1))
         own = scores.gather(1, tail[:, None])
+        scores = self._without_excluded(scores, "tail")
         is_before = torch.arange(scores.shape[1], device=scores.device)[None] < tail[:, None]  # the order of ties
         rank = (scores > own).sum(1) + ((scores == own) & is_before).sum(1) + 1
         return queries, rank.cpu().numpy(), *asked, own[:, 0].cpu().numpy()
@@ -200,12 +210,13 @@ class BatchPredictor:
             ids = head.repeat_interleave(count), relations.repeat(len(head)), tail.repeat_interleave(count)
             return self.scorer.score(*ids).view(-1, count)
         known, side = _query_side(head, tail, missing)
-        scores = self.scorer.score_all(known, relation, side)
-        if self.candidates is not None:
-            excluded = torch.ones(scores.shape[1], dtype=torch.bool, device=self.scorer.device)
-            excluded[torch.from_numpy(self.candidates).to(self.scorer.device)] = False
-            scores = scores.masked_fill(excluded, EXCLUDED)
-        return scores
+        return self._without_excluded(self.scorer.score_all(known, relation, side), side)
+
+    def _without_excluded(self, scores: Tensor, side: str) -> Tensor:
+        """Return scores [B, E] that are −∞ for entities that are not candidates of a side."""
+        if side not in self._excluded:
+            return scores
+        return scores.masked_fill(torch.from_numpy(self._excluded[side]).to(self.scorer.device), EXCLUDED)
 
     def _related_triples(self, asked: Ids) -> list[Graph]:
         """Return the known triples that have the given head (or else the given tail) of a query.
