@@ -192,9 +192,11 @@ class Config:
         auto="softplus; shifted-softplus for distances",
         examples=("auto", "softplus", "shifted-softplus", "linear", "sigmoid", "tanh"),
         help="Function that FocusE applies to scores; 'shifted-softplus:24' sets its shift.")
-    weight_scaling: str | None = setting(None, "Edge weights", choices=("relation", "global", "quantile", "none"),
-        auto="relation; global if each relation has one weight",
-        help="How weights are scaled to [0, 1]; with 'relation' the lowest weight of each relation becomes 0.")
+    weight_scaling: str | None = setting(None, "Edge weights",
+        choices=("relation", "global", "quantile", "log", "none"),
+        auto="quantile for heavy tails, else relation; global if each relation has one weight",
+        help="How weights are scaled to [0, 1]: by their range within each relation, or that of all (global), by ranks "
+        "(quantile) or logarithms (log) within each relation, or not at all.")
     lower_is_better: bool | tuple[str, ...] = setting(False, "Edge weights", examples=("true",),
         help="Whether low weights are the strong ones, such as p-values and distances: true, or the names of weight "
         "columns, separated by commas.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -20,10 +22,14 @@ from focuse.data.weights import (
     explained_variance,
     fit_merger,
     fit_normalizer,
+    heavy_tail_offsets,
+    heavy_tails,
+    is_heavy_tailed,
     learn_importance,
     shrunken_means,
     stored_normalizer,
     unit_strength,
+    with_more_relations,
 )
 from focuse.errors import FocuseError
 
@@ -39,6 +45,7 @@ EDGES = st.lists(st.tuples(st.sampled_from("rst"), NUMBER), min_size=1, max_size
 
 
 MAPS = ["relation", "global", "quantile"]
+COUNTS = np.round(np.exp(np.linspace(0, 12.5, 200)))  # 1 to 268,337, median 502
 
 
 def graph_of(edges: list[Edge]) -> Graph:
@@ -609,3 +616,82 @@ def test_other_graphs_need_the_same_columns() -> None:
         fit_merger(read([("a", "r", "b", 1)]))
     plain = read([("a", "r", "b")]).align(TRAIN).graph
     assert merger(plain).weight.tolist() == [1.0]  # no numbers at all, as ever
+
+
+# ---- heavy tails ----------------------------------------------------------------------------------------------------
+
+
+POSITIVE = st.floats(1e-300, 1e300)
+
+
+@given(st.lists(st.one_of(POSITIVE, st.just(0.0)), min_size=2, max_size=25), st.booleans())
+def test_log_scaling_maps_train_to_the_unit_range_and_back(weights: list[float], lower: bool) -> None:
+    graph = graph_of([("r", weight) for weight in weights]).with_lower_is_better(lower)
+    normalizer = fit_normalizer("log", graph)
+    unit = normalizer.transform(graph.weight, graph.relation)
+    assert ((unit >= 0) & (unit <= 1)).all()
+    strength = -graph.weight if lower else graph.weight
+    assert (np.diff(unit[np.argsort(strength, kind="stable")]) >= 0).all()
+    back = normalizer.inverse(unit, graph.relation)
+    smallest = min((weight for weight in weights if weight > 0), default=1.0)
+    assert back == pytest.approx(graph.weight, rel=1e-9, abs=smallest * 1e-9)
+
+
+def test_log_scaling_of_powers_of_ten_is_even_in_each_relation() -> None:
+    graph = graph_of([("r", 1.0), ("r", 10.0), ("r", 100.0), ("s", 0.0), ("s", 2.0), ("s", 6.0)])
+    normalizer = fit_normalizer("log", graph)
+    unit = normalizer.transform(graph.weight, graph.relation)
+    # In the second relation 2 is added to all weights, because the smallest positive one is 2: 2, 4 and 8.
+    assert unit == pytest.approx([0.0, 0.5, 1.0, 0.0, 0.5, 1.0])
+    outside = normalizer.transform(np.array([0.0, 1e9]), np.zeros(2, np.int32))
+    assert outside.tolist() == [0.0, 1.0]
+    negative = graph_of([("r", -3.0), ("r", -2.0), ("r", 1.0)])
+    unit = fit_normalizer("log", negative).transform(negative.weight, negative.relation)
+    assert unit == pytest.approx(np.log([1.0, 2.0, 5.0]) / np.log(5.0))
+
+
+def test_heavy_tails_need_a_hundred_times_the_median_of_positive_weights() -> None:
+    body = [1.0] * 20 + [3.0] * 9
+    for extra, heavy in (([99.0], False), ([100.0], True), ([0.0] * 30 + [100.0], True), ([-1.0, 100.0], False)):
+        assert heavy_tails(graph_of([("r", weight) for weight in body + extra])).tolist() == [heavy]
+    assert heavy_tails(graph_of([("r", weight) for weight in [*body[:28], 100.0]])).tolist() == [False]  # 29 edges
+    assert heavy_tails(graph_of([("r", 0.0)] * 40)).tolist() == [False]
+
+
+def test_heavy_tails_of_most_edges_change_the_default_scaling() -> None:
+    counts, stars = [("plays", weight) for weight in COUNTS], [("rates", n % 5) for n in range(200)]
+    assert default_normalizer(graph_of(counts)) == default_normalizer(graph_of(counts + stars[:150])) == "quantile"
+    assert default_normalizer(graph_of(counts + stars + stars)) == "relation"
+    assert not is_heavy_tailed(replace(graph_of(counts), weighted=False))
+    assert heavy_tail_offsets(graph_of(stars)) is None
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_weights_with_heavy_tails_are_predicted_by_logarithms(lower: bool) -> None:
+    graph = graph_of([("r", weight) for weight in COUNTS]).with_lower_is_better(lower)
+    normalizer = fit_normalizer("quantile", graph)
+    scaler = WeightScaler.fit(graph, normalizer.arrays["log_offset"])
+    relation = np.zeros(3, np.int32)
+    middle = scaler.from_unit(np.array([0.0, 0.5, 1.0]), relation)
+    expected = [1.0, COUNTS.max() ** 0.5, COUNTS.max()]  # the middle is the geometric mean of both ends
+    assert middle == pytest.approx(expected[::-1] if lower else expected)
+    assert scaler.to_unit(middle, relation) == pytest.approx([0.0, 0.5, 1.0])
+    assert scaler.to_unit(graph.weight, graph.relation) == pytest.approx(unit_strength(graph, graph))
+    beyond = scaler.from_unit(np.array([-60.0, 1.5, 1e6]), relation)
+    assert np.isfinite(beyond).all()
+    assert (beyond >= 0).all()
+
+
+def test_quantiles_of_other_weights_have_no_logarithms() -> None:
+    graph = graph_of([("r", n % 7) for n in range(100)])
+    assert "log_offset" not in fit_normalizer("quantile", graph).arrays
+
+
+@pytest.mark.parametrize("name", ["quantile", "log"])
+def test_logarithms_reach_relations_that_are_added(name: str) -> None:
+    first = graph_of([("r", weight) for weight in COUNTS])
+    both = graph_of([("r", 5.0)] + [("s", n) for n in range(50)])
+    more = with_more_relations(fit_normalizer(name, first), both, 1)
+    assert more.arrays["log_offset"].tolist() == [0.0, 1.0]
+    unit = more.transform(np.array([1.0, 0.0, 49.0]), np.array([0, 1, 1], np.int32))
+    assert unit[1:].tolist() == [0.0, 1.0]

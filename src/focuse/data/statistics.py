@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from focuse.data.graph import Graph, Mask, UnseenNames, scale_range
 from focuse.data.readers import read
-from focuse.data.weights import fit_merger
+from focuse.data.weight_check import Finding, check_weights
+from focuse.data.weights import fit_merger, heavy_tails, log_offsets, to_log
 from focuse.errors import FocuseError, counted, printable
 from focuse.results import ResultTable, attribute_columns
 
@@ -21,7 +22,10 @@ SHADES = " ▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True)
 class RelationStatistics:
-    """The number of edges of a relation and the distribution of their weights; `histogram` has ten equal bins."""
+    """The number of edges of a relation and the distribution of their weights.
+
+    `histogram` has ten equal bins: of the weights, or of their logarithms if they have a heavy tail.
+    """
 
     name: str
     edges: int
@@ -32,6 +36,7 @@ class RelationStatistics:
     weight_mean: float
     weight_max: float
     histogram: list[int]
+    heavy_tailed: bool
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,10 @@ class Leakage:
 
 @dataclass(frozen=True)
 class GraphStatistics:
-    """The statistics of a graph; `leakage` has one entry per held-out graph, by name."""
+    """The statistics of a graph; `leakage` has one entry per held-out graph, by name.
+
+    `weight_findings` say what the distribution of the weights means for training.
+    """
 
     source: str
     first_edge: list[str]
@@ -102,6 +110,7 @@ class GraphStatistics:
     per_relation: list[RelationStatistics]
     leakage: dict[str, Leakage] = field(default_factory=dict)
     columns: list[ColumnStatistics] = field(default_factory=list)
+    weight_findings: list[Finding] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all statistics as JSON can hold them."""
@@ -117,7 +126,7 @@ class GraphStatistics:
                 "relation": [row.name for row in self.per_relation],
                 **attribute_columns(self.per_relation, "edges", "heads", "tails"),
                 **attribute_columns(self.per_relation, "min", "median", "mean", "max", prefix="weight_"),
-                "weights": [f"|{bars(row.histogram)}|" for row in self.per_relation],
+                "weights": [f"|{bars(row.histogram)}|{' log' * row.heavy_tailed}" for row in self.per_relation],
             }
         )
         lines = [
@@ -125,6 +134,7 @@ class GraphStatistics:
             f"{counted(self.relations, 'relations')}",
             f"first edge: {' | '.join(map(printable, self.first_edge))}",
             self._weights_text(),
+            *(f"  {finding}" for finding in self.weight_findings),
             f"repeated triples: {self.repeated_triples:,} ({counted(self.repeated_rows, 'extra rows')}), "
             f"{self.repeated_with_other_weight:,} of them with differing weights"
             f"{'; training keeps all rows unless --duplicates merges them' if self.repeated_rows else ''}",
@@ -202,6 +212,7 @@ def describe(graph: Any, held_out: dict[str, Any] | None = None) -> GraphStatist
         per_relation=_relation_statistics(graph),
         leakage={name: leakage(graph, other) for name, other in others.items()},
         columns=_column_statistics(graph),
+        weight_findings=check_weights(graph),
     )
 
 
@@ -293,15 +304,17 @@ def _relation_statistics(graph: Graph) -> list[RelationStatistics]:
     order = np.argsort(graph.relation, kind="stable")
     counts = np.bincount(graph.relation, minlength=len(graph.relations))
     ends = np.cumsum(counts)
-    statistics = []
+    statistics, heavy = [], heavy_tails(graph)
+    offset = log_offsets(graph) if heavy.any() else np.zeros(len(counts))
     for relation in np.argsort(-counts, kind="stable"):
         rows = order[ends[relation] - counts[relation] : ends[relation]]
         if len(rows) == 0:
             continue
         weight = graph.weight[rows]
         numbers = _range_and_mean(weight)
-        low, high = numbers["weight_min"], numbers["weight_max"]
-        unit = scale_range(weight, low, high) if low < high else np.zeros(len(weight))
+        shown = to_log(weight, offset[relation]) if heavy[relation] else weight
+        low, high = shown.min(), shown.max()
+        unit = scale_range(shown, low, high) if low < high else np.zeros(len(weight))
         bins = np.minimum(unit * HISTOGRAM_BINS, HISTOGRAM_BINS - 1).astype(np.int64)
         statistics.append(
             RelationStatistics(
@@ -310,6 +323,7 @@ def _relation_statistics(graph: Graph) -> list[RelationStatistics]:
                 heads=len(np.unique(graph.head[rows])),
                 tails=len(np.unique(graph.tail[rows])),
                 weight_median=_safe(np.median, weight),
+                heavy_tailed=bool(heavy[relation]),
                 histogram=np.bincount(bins, minlength=HISTOGRAM_BINS).tolist(),
                 **numbers,
             )

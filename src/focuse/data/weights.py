@@ -21,6 +21,8 @@ from focuse.random_streams import RandomStream
 from focuse.system import chunks
 
 CHUNK_EDGES = 1 << 20  # edges examined at once
+LOG_OFFSET = "log_offset"
+SMALLEST, LARGEST = np.finfo(np.float64).tiny, np.finfo(np.float64).max
 Arrays = dict[str, npt.NDArray[np.float64]]
 
 
@@ -28,7 +30,8 @@ class Normalizer(ABC):
     """A monotone map of weights to unit weights, with an inverse.
 
     `arrays` is its complete state, which a run stores without pickling. If lower is better, weights are negated first,
-    so that the smallest are mapped to 1 by the same rules for ties and single values.
+    so that the smallest are mapped to 1 by the same rules for ties and single values. The state has a `log_offset` [R]
+    if the logarithm of weight + offset is the scale on which weights differ, and on which they are predicted.
     """
 
     name: ClassVar[str]
@@ -105,6 +108,51 @@ class GlobalRange(RelationRange):
         return {"low": np.full(relations, graph.weight.min()), "high": np.full(relations, graph.weight.max())}
 
 
+class RelationLog(RelationRange):
+    """log(w) scaled by its range within each relation, for weights over several orders of magnitude.
+
+    The logarithm is that of w + `log_offset` [R], which is 0 if all weights of the relation are positive.
+    """
+
+    name = "log"
+
+    @classmethod
+    def fit(cls, graph: Graph) -> Normalizer:
+        offset = log_offsets(graph)
+        logs = replace(graph, weight=to_log(graph.weight, offset[graph.relation]))
+        return cls({**super().fit(logs).arrays, LOG_OFFSET: offset}, graph.lower_is_better)
+
+    def transform(self, weight: Weights, relation: Ids) -> Weights:
+        return super().transform(to_log(weight, self.arrays[LOG_OFFSET][relation]), relation)
+
+    def inverse(self, unit_weight: Weights, relation: Ids) -> Weights:
+        return from_log(super().inverse(unit_weight, relation), self.arrays[LOG_OFFSET][relation])
+
+
+def log_offsets(graph: Graph) -> Weights:
+    """Return what is added to the weights of each relation [R] so that all have a logarithm.
+
+    That is 0 if all are positive. Otherwise the lowest becomes the distance to 0 of the smallest positive weight.
+    """
+    low, positive = relation_ranges(graph)[0], np.full(len(graph.relations), np.inf)
+    above = graph.weight > 0
+    np.minimum.at(positive, graph.relation[above], graph.weight[above])
+    step = np.where(np.isfinite(positive), positive, 1.0)
+    return np.where(low <= 0, step - low, 0.0)
+
+
+def to_log(weight: Weights, offset: Weights) -> Weights:
+    """Return the logarithm of weight + offset [n]; that of the smallest positive number if it is not positive."""
+    with np.errstate(over="ignore"):
+        return np.log(np.clip(weight + offset, SMALLEST, LARGEST))
+
+
+def from_log(logarithm: Weights, offset: Weights) -> Weights:
+    """Undo `to_log`; what exceeds all numbers becomes the largest one."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.minimum(np.exp(logarithm), LARGEST) - offset, np.float64)
+
+
 class RelationQuantile(Normalizer):
     """The fraction of a relation's other edges with lower weights, where ties count half; 1 for a single value.
 
@@ -112,6 +160,11 @@ class RelationQuantile(Normalizer):
     """
 
     name = "quantile"
+
+    @classmethod
+    def fit(cls, graph: Graph) -> Normalizer:
+        made, offset = super().fit(graph), heavy_tail_offsets(graph)
+        return made if offset is None else cls({**made.arrays, LOG_OFFSET: offset}, graph.lower_is_better)
 
     @classmethod
     def _fit(cls, graph: Graph) -> Arrays:
@@ -186,7 +239,8 @@ class IdentityNormalizer(Normalizer):
 
 
 NORMALIZERS: dict[str, type[Normalizer]] = {
-    normalizer.name: normalizer for normalizer in (RelationRange, GlobalRange, RelationQuantile, IdentityNormalizer)
+    normalizer.name: normalizer
+    for normalizer in (RelationRange, GlobalRange, RelationQuantile, RelationLog, IdentityNormalizer)
 }
 
 
@@ -228,15 +282,59 @@ def with_more_relations(normalizer: Normalizer, graph: Graph, known: int) -> Nor
         if isinstance(normalizer, RelationQuantile):
             arrays = {name: np.append(old[name], fitted[name]) for name in ("value", "share")}
             arrays["offsets"] = np.append(old["offsets"], old["offsets"][-1] + fitted["offsets"][known + 1 :])
+            if LOG_OFFSET in old:
+                arrays[LOG_OFFSET] = np.append(old[LOG_OFFSET], log_offsets(added)[known:])
         else:
             arrays = {name: np.append(old[name], fitted[name][known:]) for name in old}
     return type(normalizer)(arrays, normalizer.lower_is_better)
 
 
 def default_normalizer(graph: Graph) -> str:
-    """Return 'relation', or 'global' if each relation has a single weight, which 'relation' would map to 1."""
+    """Return 'quantile' for heavy tails, else 'relation', or 'global' if 'relation' would map every weight to 1."""
+    if is_heavy_tailed(graph):
+        return "quantile"
     low, high = relation_ranges(graph)
     return "relation" if (low < high).any() or graph.weight.min() == graph.weight.max() else "global"
+
+
+HEAVY_TAIL = 100.0  # times that the largest of heavy-tailed weights is the median
+MAX_EXAMINED = 1 << 20  # edges that show the distributions of all relations
+
+
+def heavy_tails(graph: Graph) -> Mask:
+    """Return which relations [R] have heavy-tailed weights, which min-max would put close to one end.
+
+    None of their weights is negative, and the largest is at least a hundred times the median of those above 0. Small
+    relations have none.
+
+    >>> from focuse.data.readers import read
+    >>> plays = [(f"user {n}", "plays", "b", 99_000 // n**2) for n in range(1, 99)]
+    >>> stars = [(f"user {n}", "rates", "b", n % 5) for n in range(1, 99)]
+    >>> heavy_tails(read(plays + stars)).tolist()
+    [True, False]
+    """
+    step = max(1, len(graph) // MAX_EXAMINED)
+    relation, weight = graph.relation[::step], graph.weight[::step]
+    order = np.lexsort((weight, relation))
+    relation, weight = relation[order], weight[order]
+    count, zeros = (np.bincount(ids, minlength=len(graph.relations)) for ids in (relation, relation[weight <= 0]))
+    last = np.maximum(np.cumsum(count) - 1, 0)
+    first = np.maximum(last - np.maximum(count, 1) + 1, 0)
+    low, high = weight[first], weight[last]
+    median = weight[(np.minimum(first + zeros, last) + last) // 2]
+    heavy: Mask = (count >= MIN_EDGES_FOR_RANGE) & (low >= 0) & (high > 0) & (high / HEAVY_TAIL >= median)
+    return heavy
+
+
+def is_heavy_tailed(graph: Graph) -> bool:
+    """Return whether relations with heavy tails have most of the edges of a graph."""
+    single = graph.weighted and graph.columns is None and len(graph) > 0
+    return bool(single and heavy_tails(graph)[graph.relation].mean() > 0.5)
+
+
+def heavy_tail_offsets(graph: Graph) -> Weights | None:
+    """Return the offsets of a heavy-tailed graph's logarithms [R], None for another graph."""
+    return log_offsets(graph) if is_heavy_tailed(graph) else None
 
 
 def in_unit_range(weight: Weights) -> bool:
@@ -248,12 +346,16 @@ def unit_strength(graph: Graph, train: Graph) -> Weights:
     """Return the strength of each edge, in [0, 1], for deciles and thresholds of evaluation; float64 [n].
 
     Weights are scaled by the range of all training weights, unless all lie in [0, 1], and reversed if lower is better.
+    The logarithms of heavy-tailed weights are scaled.
 
     >>> from focuse.data.readers import read
     >>> distances = read([("a", "r", "b", 2.0), ("a", "r", "c", 8.0)]).with_lower_is_better(True)
     >>> unit_strength(distances, distances).tolist()
     [1.0, 0.0]
     """
+    offset = heavy_tail_offsets(train)
+    if offset is not None:
+        graph, train = (replace(part, weight=to_log(part.weight, offset.max())) for part in (graph, train))
     train_in_units = in_unit_range(train.weight)
     in_units = train_in_units and in_unit_range(graph.weight)
     weight = graph.weight if in_units else scale_range(graph.weight, train.weight.min(), train.weight.max())
@@ -279,32 +381,38 @@ class WeightScaler:
     Weights outside of the range are mapped outside of [0, 1]. If all training weights lie in [0, 1], they are not
     changed, except in a relation that uses only a small part of [0, 1]. Otherwise the range is that of all training
     weights if the largest weights of all relations have the same magnitude, else that of each relation, which is
-    widened if the relation has few edges. `common` is True if the whole graph has one range.
+    widened if the relation has few edges. `common` is True if the whole graph has one range. With `offset` [R], the
+    maps are those of the logarithms of weight + offset, with a range per relation.
     """
 
     low: Weights
     high: Weights
     lower_is_better: bool = False
     common: bool = False
+    offset: Weights | None = None
 
     @classmethod
-    def fit(cls, train: Graph) -> WeightScaler:
-        """Fit the ranges of train's relations.
+    def fit(cls, train: Graph, offset: Weights | None = None) -> WeightScaler:
+        """Fit the ranges of train's relations, or those of the logarithms of weight + `offset` [R].
 
         >>> from focuse.data.readers import read
         >>> rows = [(f"a{n}", name, "b", size * n) for name, size in (("hours", 2), ("grams", 500)) for n in range(40)]
         >>> WeightScaler.fit(read(rows)).to_unit(np.array([39.0, 9750.0]), np.array([0, 1])).tolist()
         [0.5, 0.5]
         """
+        if offset is not None:
+            train = replace(train, weight=to_log(train.weight, offset[train.relation]))
         count = np.bincount(train.relation, minlength=len(train.relations))
         low, high = relation_ranges(train)
-        if in_unit_range(train.weight):
+        if offset is None and in_unit_range(train.weight):
             small = (count >= MIN_EDGES_FOR_RANGE) & (high > 0) & (high < SMALL_WEIGHT)
             return cls(np.zeros(len(count)), np.where(small, high, 1.0), train.lower_is_better, not small.any())
         unused, least, most = count == 0, train.weight.min(), train.weight.max()
         low[unused], high[unused] = least, most
+        if offset is not None:  # a width of logarithms is a factor, which has no unit
+            return cls(*_widened(low, high, count, np.ones(len(count))), train.lower_is_better, offset=offset)
         if not _same_unit(low[~unused], high[~unused], count[~unused]):
-            return cls(*_widened(low, high, count), train.lower_is_better)
+            return cls(*_widened(low, high, count, np.maximum(np.abs(low), np.abs(high))), train.lower_is_better)
         return cls(np.full(len(count), least), np.full(len(count), most), train.lower_is_better, True)
 
     def to_unit(self, weight: Weights, relation: RelationIds) -> Weights:
@@ -312,6 +420,7 @@ class WeightScaler:
 
         The value of a relation with a single value is mapped to 1.
         """
+        weight = weight if self.offset is None else to_log(weight, self.offset[relation])
         low, high = self.low[relation], self.high[relation]
         inside, within, span = np.clip(weight, low, high), scale_range(weight, low, high), high / 2 - low / 2
         with np.errstate(over="ignore"):
@@ -329,7 +438,8 @@ class WeightScaler:
             within, overshoot = 1.0 - within, -overshoot
         inside = np.clip(low * (1 - within) + high * within, low, high)  # rounding may leave the range
         with np.errstate(over="ignore"):
-            return np.asarray(inside + 2 * overshoot * self._half_width(relation), np.float64)
+            weight = np.asarray(inside + 2 * overshoot * self._half_width(relation), np.float64)
+        return weight if self.offset is None else from_log(weight, self.offset[relation])
 
     def _half_width(self, relation: RelationIds) -> Weights:
         """Return half of the width of each relation's range [n]; half of the value if it has a single one."""
@@ -349,16 +459,15 @@ def _same_unit(low: Weights, high: Weights, count: RelationIds) -> bool:
     return bool(largest.max() / SAME_UNIT_FACTOR <= shown.min(initial=np.inf))
 
 
-def _widened(low: Weights, high: Weights, count: RelationIds) -> tuple[Weights, Weights]:
+def _widened(low: Weights, high: Weights, count: RelationIds, unit: Weights) -> tuple[Weights, Weights]:
     """Widen the ranges [R] of relations with few edges toward the median width, within the range of train.
 
-    The width of a range is measured in multiples of its largest weight, which is in the relation's unit.
+    The width of a range is measured in multiples of its unit [R], such as its largest weight.
     """
-    # Numbers are halved first, because the span of numbers near ±1e308 would overflow.
-    half, largest = high / 2 - low / 2, np.maximum(np.abs(low), np.abs(high))
+    half = high / 2 - low / 2  # halved, because the span of numbers near ±1e308 would overflow
     enough = (count >= MIN_EDGES_FOR_RANGE) & (half > 0)
-    median_width = float(np.median(half[enough] / largest[enough])) if enough.any() else 0.5
-    margin = np.maximum(median_width * largest - half, 0.0) * (WIDENING_EDGES / (count + WIDENING_EDGES))
+    median_width = float(np.median(half[enough] / unit[enough])) if enough.any() else 0.5
+    margin = np.maximum(median_width * unit - half, 0.0) * (WIDENING_EDGES / (count + WIDENING_EDGES))
     margin[(count >= MIN_EDGES_FOR_RANGE) | (count == 0)] = 0.0
     with np.errstate(over="ignore"):
         return np.maximum(low - margin, low.min()), np.minimum(high + margin, high.max())

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from rapidfuzz import fuzz, process
 
 from focuse.data.graph import Graph, Vocabulary
-from focuse.data.weights import WeightScaler
+from focuse.data.weights import WeightScaler, heavy_tail_offsets
 
 Rows = npt.NDArray[np.int64]
 
@@ -37,7 +37,7 @@ class EdgeIndex:
             np.concatenate([getattr(graph, column) for graph in graphs]) for column in ("head", "relation", "tail")
         )
         self.weight = np.concatenate([graph.weight for graph in graphs])
-        scaled = WeightScaler.fit(train).to_unit(self.weight, self.relation)
+        scaled = WeightScaler.fit(train, heavy_tail_offsets(train)).to_unit(self.weight, self.relation)
         self.strength = np.clip(scaled, 0.0, 1.0).astype(np.float32)
         self.split = np.repeat(np.arange(len(graphs), dtype=np.int8), [len(graph) for graph in graphs])
         strongest_first = np.argsort(-self.strength, kind="stable")

@@ -14,7 +14,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from focuse.data.graph import Graph
-from focuse.data.weights import WeightScaler
+from focuse.data.weights import WeightScaler, heavy_tail_offsets
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError
 from focuse.inference.calibration import plain_probability
@@ -334,7 +334,8 @@ def _edge_matrix(graph: Graph) -> Any:
     from scipy import sparse  # type: ignore[import-untyped, unused-ignore]
 
     once = graph.merge_repeated("max")
-    weight = np.clip(WeightScaler.fit(graph).to_unit(once.weight, once.relation), 0.0, 1.0)
+    scaler = WeightScaler.fit(graph, heavy_tail_offsets(graph))
+    weight = np.clip(scaler.to_unit(once.weight, once.relation), 0.0, 1.0)
     head, relation, tail = (ids.astype(np.int64) for ids in (once.head, once.relation, once.tail))
     entities = max(len(graph.entities), 1)
     keys = np.concatenate([2 * relation * entities + tail, (2 * relation + 1) * entities + head])

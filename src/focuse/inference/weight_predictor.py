@@ -20,7 +20,7 @@ from focuse.data.graph import AlignedGraph, Graph, concatenate, lookup_sorted, t
 from focuse.data.out_of_core import LARGE_GRAPH
 from focuse.data.readers import read
 from focuse.data.splits import Splits, ValidationParts, split_validation
-from focuse.data.weights import ColumnMerger, Normalizer, WeightScaler, in_unit_range
+from focuse.data.weights import LOG_OFFSET, ColumnMerger, Normalizer, WeightScaler, in_unit_range
 from focuse.engines.base import ModelScorer
 from focuse.errors import FocuseError
 from focuse.evaluation import evaluate, weight_evaluation
@@ -103,7 +103,7 @@ class WeightPredictor:
     @cached_property
     def units(self) -> WeightScaler:
         """The unit of each relation's weights in train."""
-        return WeightScaler.fit(self.splits.train)
+        return WeightScaler.fit(self.splits.train, self.normalizer.arrays.get(LOG_OFFSET))
 
     def known_keys(self) -> Any:
         """Return the keys of all known triples."""
@@ -385,7 +385,8 @@ def column_predictor(run: Run, name: str) -> WeightPredictor:
         # The parts of validation are those of the run; rows with this column alone would be split differently.
         plain = _plain_predictor(run)
         parts = ValidationParts(*(getattr(plain.parts, part.name).column(name) for part in fields(ValidationParts)))
-        known = replace(plain, splits=splits, parts=parts, single_column=True)
+        normalizer = _merger(run).normalizers[_merger(run).names.index(name)]
+        known = replace(plain, splits=splits, parts=parts, normalizer=normalizer, single_column=True)
         known = replace(known, calibration=known.fit_calibration("isotonic"))
         known = replace(known, estimator=known.fit_estimator(run.settings.seed))
         run.fitted.column_predictors[name] = known

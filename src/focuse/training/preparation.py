@@ -15,6 +15,7 @@ from focuse.data.out_of_core import LARGE_GRAPH, count_repeated
 from focuse.data.readers import read
 from focuse.data.splits import HELD_OUT_FRACTION, Splits, split, splits_from_graphs
 from focuse.data.triple_index import id_tensors
+from focuse.data.weight_check import check_weights
 from focuse.data.weights import Normalizer, fit_merger, fit_normalizer, in_unit_range
 from focuse.errors import FocuseError, counted
 from focuse.models.base import Context, Model
@@ -191,7 +192,6 @@ def make_splits(
     share = HELD_OUT_FRACTION if valid_fraction is None else valid_fraction
     _check_memory_for_splits(whole, settings)
     facts, known_negatives = positives_of(whole, settings)
-    _report_negative_weights(facts, reporter)
     facts = _merge_repeated(facts, settings.duplicates, reporter)
     if valid is None and test is None:
         splits = split(facts, share, HELD_OUT_FRACTION if test_fraction is None else test_fraction, settings.seed)
@@ -200,8 +200,8 @@ def make_splits(
             None if part is None else _read_held_out(part, settings, reporter) for part in (valid, test)
         )
         splits = splits_from_graphs(facts, held_valid, held_test, settings.seed, share)
-    for warning in splits.warnings():
-        reporter.note(warning)
+    for note in (*splits.warnings(), *check_weights(splits.train, settings.weight_scaling)):
+        reporter.note(str(note))
     return _merge_weight_columns(
         _with_known_negatives(splits, facts, known_negatives, false, settings, reporter), settings, reporter
     )
@@ -227,15 +227,6 @@ def _check_memory_for_splits(whole: Graph, settings: Config) -> None:
         raise FocuseError(
             f"{whole.source}: splitting {len(whole):,} edges takes about {format_size(needed)}, and "
             f"{format_size(free)} are free of memory_limit {settings.memory_limit}; raise it"
-        )
-
-
-def _report_negative_weights(facts: Graph, reporter: Reporter) -> None:
-    below = int((facts.weight < 0).sum()) if facts.weighted and facts.columns is None else 0
-    if below and not facts.lower_is_better:
-        reporter.note(
-            f"{facts.source}: {counted(below, 'weights', 'are')} below 0, counting as the weakest positives; if they "
-            "mark known negatives, use negative_weights 'known-negative'"
         )
 
 
