@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import focuse
-from focuse.data import splits
+from focuse.data import out_of_core, splits
 from focuse.data.graph import Graph, from_columns
 from focuse.data.readers import read
 from focuse.data.splits import Splits, split, split_validation
@@ -92,6 +92,31 @@ def test_held_out_rows_are_a_uniform_sample() -> None:
     graph = random_graph(2000, 20, 2, seed=3)
     held = [row for seed in range(20) for row in parts(split(graph, seed=seed))[2]]
     assert np.mean([row[3] for row in held]) == pytest.approx(graph.weight.mean(), abs=0.02)
+
+
+def largest_gap(one: Graph, other: Graph) -> float:
+    """The Kolmogorov-Smirnov distance of two distributions of weights."""
+    every = np.sort(np.concatenate([one.weight, other.weight]))
+    shares = [np.searchsorted(np.sort(part.weight), every, "right") / len(part) for part in (one, other)]
+    return float(np.abs(shares[0] - shares[1]).max())
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_held_out_weights_are_distributed_as_all(large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rare entities have low weights here, and most of their edges must stay in train."""
+    if large:
+        monkeypatch.setattr(out_of_core, "LARGE_GRAPH", 1)
+    random = np.random.default_rng(8)
+    head, rare = random.integers(0, 300, 20_000), random.random(20_000) < 0.3
+    tail = np.where(rare, 1_000 + random.integers(0, 6_000, 20_000), random.integers(0, 300, 20_000))
+    relation = random.integers(0, 3, 20_000)
+    weight = np.where(rare, 0.5, 1.0) * random.random(20_000) * (1 + relation)
+    graph = from_columns(*(column.astype(str).tolist() for column in (head, relation, tail)), weight)
+    found = split(graph, seed=5)
+    for held in (found.valid, found.test):
+        assert 1_900 < len(held) <= 2_000
+        assert largest_gap(held, graph) < (0.02 if large else 0.01)  # a random sample has 0.02
+        assert np.abs(np.bincount(held.relation) / len(held) - np.bincount(graph.relation) / len(graph)).max() < 0.01
 
 
 def test_too_few_spare_rows_are_shared_proportionally() -> None:

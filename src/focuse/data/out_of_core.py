@@ -181,9 +181,11 @@ def hold_out_rows(graph: Graph, sizes: list[int], seed: int) -> list[Rows]:
     for ids in ends:
         spare &= (degree > drawn_degree)[ids]
     free = np.bincount(triple, ~spare, minlength=len(keys)) == 0
-    from focuse.data.splits import assign_parts, fit_part  # imported here, because splits imports this module
+    from focuse.data.splits import assign_parts, balanced_order, fit_part  # here, because splits imports this module
 
-    candidates = random.permutation(np.flatnonzero(free & fit_part(rows_per_triple, sizes)))
+    first = rows[np.unique(triple, return_index=True)[1]]
+    candidates = np.flatnonzero(free & fit_part(rows_per_triple, sizes))
+    candidates = balanced_order(candidates, graph.relation[first], graph.weight[first], random)
     part = assign_parts(candidates, rows_per_triple, sizes)[triple]
     return [rows[part == number] for number in range(1, len(sizes) + 1)]
 

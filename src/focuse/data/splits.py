@@ -65,7 +65,8 @@ def split(
 
     `graph` is any source that `focuse.read` accepts. Every entity and relation keeps an edge in train, and rows
     that repeat a (head, relation, tail) stay together, so that valid and test contain no unseen name and no triple
-    of train. If too few rows can be held out, both get fewer.
+    of train. Relations and weights are distributed as in the whole graph. If too few rows can be held out, both get
+    fewer.
 
     >>> from focuse.data.readers import read
     >>> parts = split(read([("a", "r", str(i % 7), i) for i in range(70)]), seed=1)
@@ -138,13 +139,50 @@ def _assign_rows(graph: Graph, sizes: Sequence[int], seed: int) -> npt.NDArray[n
     if not sum(sizes):
         return np.zeros(len(graph), np.int8)
     _, first, group, rows = np.unique(graph.keys, return_index=True, return_inverse=True, return_counts=True)
-    order = np.random.default_rng(seed).permutation(len(first))
-    # The first edge of every entity and relation in a random order stays in train.
+    random = np.random.default_rng(seed)
+    order = random.permutation(len(first))
+    # The last edge of every entity and relation in a random order stays in train.
     needed = np.zeros(len(order), bool)
-    head, relation, tail = (column[first][order] for column in (graph.head, graph.relation, graph.tail))
-    for column in (relation, np.concatenate([head, tail])):
-        needed[np.unique(column, return_index=True)[1] % len(order)] = True
-    return assign_parts(order[~needed], rows, sizes)[group]
+    head, relation, tail = (column[first] for column in (graph.head, graph.relation, graph.tail))
+    ends = np.stack([head[order], tail[order]], axis=1).ravel()
+    for ids, triples in ((ends, np.repeat(order, 2)), (relation[order], order)):
+        kept = np.full(ids.max() + 1, -1)
+        kept[ids] = triples  # NumPy keeps the last value written to an index
+        needed[kept[kept >= 0]] = True
+    # Of a large graph, a sample is enough to choose from.
+    order = random.permutation(order)
+    sample = order[: int(np.searchsorted(np.cumsum(~needed[order]), OVERSAMPLING * sum(sizes))) + 1]
+    free = np.flatnonzero(~needed[sample])
+    candidates = sample[balanced_order(free, relation[sample], graph.weight[first[sample]], random)]
+    return assign_parts(candidates, rows, sizes)[group]
+
+
+OVERSAMPLING = 8  # triples among which one is chosen, in a graph that has so many
+STRATUM = 50  # triples of similar weight that are held out in the same proportion
+
+
+def balanced_order(
+    candidates: npt.NDArray[Any], relation: npt.NDArray[Any], weight: npt.NDArray[Any], random: np.random.Generator
+) -> npt.NDArray[Any]:
+    """Return candidates [c] in a random order, any beginning of which has about the relations and weights of all.
+
+    `relation` and `weight` [d] are those of all distinct triples. The triples that are not candidates are the only
+    edges of rare entities, whose weights are often lower or higher; other candidates of similar weight take their turn.
+
+    >>> weight = np.arange(1000.0)
+    >>> order = balanced_order(np.arange(0, 1000, 2), np.zeros(1000, int), weight, np.random.default_rng(0))
+    >>> float(weight[order[:100]].mean().round())
+    499.0
+    """
+    stratum = np.empty(len(weight), np.int64)
+    stratum[np.lexsort((weight, relation))] = np.arange(len(weight)) // STRATUM
+    candidates = random.permutation(candidates)
+    candidates = candidates[np.argsort(stratum[candidates], kind="stable")]
+    group = stratum[candidates]
+    turn = np.arange(len(group)) - np.searchsorted(group, group)
+    shift = random.random(len(weight) // STRATUM + 1)  # so that the strata do not all begin at once
+    size = np.bincount(stratum, minlength=len(shift))
+    return np.asarray(candidates[np.argsort((turn + shift[group]) / size[group], kind="stable")])
 
 
 def assign_parts(
