@@ -12,6 +12,7 @@ from typing import Any
 
 from focuse.config import SETTINGS, Config, show_settings
 from focuse.data.graph import Graph
+from focuse.data.readers import read
 from focuse.data.splits import Splits
 from focuse.data.triple_index import filter_index
 from focuse.data.weights import Normalizer
@@ -504,6 +505,7 @@ def train(
     test: Any = None,
     valid_fraction: float | None = None,
     test_fraction: float | None = None,
+    undirected: bool | None = None,
     inferred_triples: Any = None,
     rules: Any = None,
     known_negatives: Any = None,
@@ -524,6 +526,8 @@ def train(
     valid, test, valid_fraction, test_fraction
         Validation and test triples, like `graph`. Without both, random fractions of the graph are held out, by default
         0.1 for each; without `valid` alone, only validation is.
+    undirected
+        Whether each pair of entities is one fact, see `focuse.read`.
     inferred_triples, rules
         Triples that rules infer, with their confidences, or rules to ground over train; for confidence models.
     known_negatives
@@ -554,6 +558,7 @@ def train(
     if out is not None and RunFolder.was_created_by(Path(out), group):  # torchrun has restarted its processes
         return resume(str(out), progress=progress, callbacks=all_callbacks, deadline=deadline)
     reporter = make_reporter(progress if current_group().is_main else False)
+    graph = graph if undirected is None else partial(read, graph, undirected=undirected)
     given = graph, valid, test, valid_fraction, test_fraction, known_negatives, node_attributes, inferred_triples, rules
     prepare = partial(_prepare, chosen, reporter, *given)
     with limited_memory(chosen.memory_limit), explain_memory_errors():

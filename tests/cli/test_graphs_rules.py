@@ -24,7 +24,7 @@ ROWS = [
 ]
 SHARED = (
     "--limit --weight-scaling --head --relation --tail --weight --columns --weight-columns --relation-name --same-ids "
-    "--missing-weight --delimiter --header --json --help"
+    "--undirected --missing-weight --delimiter --header --json --help"
 )
 RULE = "playsFor(x,y) & plays(x,z) -> teamPlays(y,z) : 0.9\n"
 

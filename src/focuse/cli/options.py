@@ -76,6 +76,13 @@ AsJson = Annotated[bool, option("Print one JSON object instead of text.", "Outpu
 Quiet = Annotated[bool, option("Show no progress.", "Output")]
 
 
+FLAGS = {
+    "same_ids": ("same-ids", "separate-ids"),
+    "undirected": ("undirected", "directed"),
+    "header": ("header", "no-header"),
+}
+
+
 @dataclass(frozen=True)
 class Layout:
     """How the input files of a command are read; its fields are options."""
@@ -99,6 +106,14 @@ class Layout:
             names="--same-ids/--separate-ids",
         ),
     ] = None
+    undirected: Annotated[
+        bool | None,
+        option(
+            "Whether each pair of entities is one fact. Default: if all are listed in both directions.",
+            "Input",
+            names="--undirected/--directed",
+        ),
+    ] = None
     missing_weight: Annotated[
         str | None, option("Weight of edges without one, or drop. Default: an error.", "Input")
     ] = None
@@ -117,7 +132,7 @@ class Layout:
         """Return the words that give these options in a shell."""
         words = []
         for name, value in vars(self).items():
-            flags = {"same_ids": ("same-ids", "separate-ids"), "header": ("header", "no-header")}.get(name)
+            flags = FLAGS.get(name)
             if value is not None:
                 option = name.replace("_", "-") if flags is None else flags[not value]
                 words += [f"--{option}"] if flags else [f"--{option}", str(value)]

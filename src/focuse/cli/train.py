@@ -144,6 +144,7 @@ def _settings(path: Path, given: dict[str, Any], extra: dict[str, Any], layout: 
 
 
 def _summary(run: Any, folder: Path | None) -> dict[str, Any]:
+    from focuse.data.statistics import leakage_note
     from focuse.training.validation import best_epoch_row
 
     best, splits = best_epoch_row(run.history) or {}, run.splits
@@ -158,6 +159,7 @@ def _summary(run: Any, folder: Path | None) -> dict[str, Any]:
         "train_rows": len(splits.train),
         "valid_rows": len(splits.valid),
         "test_rows": len(splits.test),
+        "leakage": leakage_note(splits.train, splits.test),
         "known_negatives": 0 if splits.known_negatives is None else len(splits.known_negatives),
         "node_attributes": None if splits.attributes is None else list(splits.attributes.names),
         "weight_columns": None if splits.merger is None else splits.merger.to_dict(),
@@ -172,6 +174,8 @@ def _text(data: dict[str, Any]) -> str:
     if (data["finished"] or "").startswith("stopped by"):  # a callback
         total = data["settings"]["epochs"]
         lines.append(f"{data['finished']} at epoch {data['epochs']} of {total}; --resume continues")
+    if data["leakage"]:
+        lines.append(data["leakage"])
     if data["test_rows"]:
         lines.append(next_line(data["settings"]["model"], "evaluate", data["run"]))
     return "\n".join(lines)

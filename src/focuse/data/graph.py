@@ -287,8 +287,9 @@ class Graph:
         The heading of the weight column, or '' if it has none.
     one_relation : bool
         True if the source had no relations, so that all edges have a single one with a default name.
-    undirected : bool
-        True if each pair of entities is one fact: both directions are edges, with the same weight.
+    undirected : bool, ids of relations, or None
+        Whether each pair of entities is one fact: in all relations (True) or in some; None if that is not known yet.
+        Prepared graphs have ids, and both directions of these relations are edges; see `focuse.data.undirected`.
 
     >>> from focuse.data.readers import read
     >>> graph = read([("a", "r", "b", 0.9), ("b", "r", "c", 0.2)])
@@ -309,7 +310,7 @@ class Graph:
     notes: tuple[str, ...] = ()
     weight_name: str = ""
     one_relation: bool = False
-    undirected: bool = False
+    undirected: bool | tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         lengths = {len(self.head), len(self.relation), len(self.tail), len(self.weight)}
@@ -340,6 +341,30 @@ class Graph:
         if entities * entities * relations >= 2**63:
             raise FocuseError(f"{self.source}: {entities:,} entities × {relations:,} relations exceed 64-bit keys")
         return (head.astype(np.int64) * relations + relation) * entities + tail
+
+    @property
+    def is_undirected(self) -> Mask:
+        """Whether each relation is undirected; bool [R]."""
+        mask = np.full(len(self.relations), self.undirected is True)
+        if isinstance(self.undirected, tuple):
+            mask[list(self.undirected)] = True
+        return mask
+
+    @cached_property
+    def pair_keys(self) -> npt.NDArray[np.int64]:
+        """The same as `keys`, but equal for both directions of a pair of an undirected relation; int64 [n]."""
+        return self.pair_keys_of(self.head, self.relation, self.tail) if self.undirected else self.keys
+
+    def pair_keys_of(self, head: Ids, relation: Ids, tail: Ids) -> npt.NDArray[np.int64]:
+        """Return the pair keys of other triples over the same vocabularies; int64 [n]."""
+        return self.keys_of(*self.ordered(head, relation, tail))
+
+    def ordered(self, head: Ids, relation: Ids, tail: Ids) -> tuple[Ids, Ids, Ids]:
+        """Return triples [n] with the smaller id as the head if the relation is undirected."""
+        if not self.undirected:
+            return head, relation, tail
+        swap = self.is_undirected[relation] & (head > tail)
+        return np.where(swap, tail, head), relation, np.where(swap, head, tail)
 
     @property
     def num_repeated(self) -> int:
@@ -462,6 +487,7 @@ class Graph:
         known = (head >= 0) & (relation >= 0) & (tail >= 0)
         ids: dict[str, Any] = {"head": head[known], "relation": relation[known], "tail": tail[known]}
         names: dict[str, Any] = {"entities": train.entities, "relations": train.relations}
+        names["undirected"] = train.undirected
         graph = replace(self.select(known), **ids, **names, lower_is_better=train.lower_is_better)
         return AlignedGraph(graph, self._unseen_names(~known, entity_ids < 0, relation_ids < 0))
 

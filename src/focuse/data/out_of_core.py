@@ -163,7 +163,7 @@ Rows = npt.NDArray[np.int64]
 def hold_out_rows(graph: Graph, sizes: list[int], seed: int) -> list[Rows]:
     """Draw about `sizes` random rows for each part, ascending, such that every entity and relation keeps an edge.
 
-    Rows that repeat a (head, relation, tail) stay together.
+    Rows that repeat a (head, relation, tail), or a pair of an undirected relation, stay together.
     """
     if not sum(sizes):
         return [np.empty(0, np.int64) for _ in sizes]
@@ -181,17 +181,18 @@ def hold_out_rows(graph: Graph, sizes: list[int], seed: int) -> list[Rows]:
     for ids in ends:
         spare &= (degree > drawn_degree)[ids]
     free = np.bincount(triple, ~spare, minlength=len(keys)) == 0
-    from focuse.data.splits import assign_parts, balanced_order, fit_part  # here, because splits imports this module
+    # Imported here, because splits imports this module.
+    from focuse.data.splits import assign_parts, balanced_order, fit_part, strength
 
     first = rows[np.unique(triple, return_index=True)[1]]
     candidates = np.flatnonzero(free & fit_part(rows_per_triple, sizes))
-    candidates = balanced_order(candidates, graph.relation[first], graph.weight[first], random)
+    candidates = balanced_order(candidates, graph.relation[first], strength(graph, first), random)
     part = assign_parts(candidates, rows_per_triple, sizes)[triple]
     return [rows[part == number] for number in range(1, len(sizes) + 1)]
 
 
 def _keys(graph: Graph, rows: Rows | slice) -> Rows:
-    return graph.keys_of(graph.head[rows], graph.relation[rows], graph.tail[rows])
+    return graph.pair_keys_of(graph.head[rows], graph.relation[rows], graph.tail[rows])
 
 
 def _scan(graph: Graph, keys: Rows) -> tuple[Rows, Rows, Rows]:
@@ -236,7 +237,7 @@ def _count_distinct(graph: Graph, part: int, parts: int) -> int:
     """Count the distinct keys whose hash belongs to one of several parts."""
     part_keys = []
     for chunk in chunks(len(graph), CHUNK_EDGES):
-        keys = _keys(graph, chunk)
+        keys = graph.keys_of(graph.head[chunk], graph.relation[chunk], graph.tail[chunk])
         part_keys.append(keys[_hash(keys) % np.uint64(parts) == part])
     keys = np.concatenate(part_keys)
     keys.sort()

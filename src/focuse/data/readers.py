@@ -94,6 +94,7 @@ def read(
     weight_columns: ColumnNames | None = None,
     relation_name: str | None = None,
     same_ids: bool | None = None,
+    undirected: bool | None = None,
     delimiter: str | None = None,
     header: bool | None = None,
     relation_weights: Mapping[str, float] | str | Path | None = None,
@@ -126,6 +127,9 @@ def read(
     same_ids : bool
         Whether equal numbers in the columns of heads and tails are the same entity. By default, they are not if the
         headings name different things, such as userId and movieId.
+    undirected : bool
+        Whether each pair of entities is one fact. By default, relations that list every pair in both directions with
+        the same weight are recognized when a graph is split at random.
     delimiter, header
         The layout of a text file, which is detected by default, like the compression.
     relation_weights : mapping or path
@@ -154,6 +158,10 @@ def read(
     graph = _read_source(source, options)
     if not len(graph) and graph is not source:
         raise FocuseError(f"{graph.source}: no edges; expected rows of head, relation, tail and weight")
+    if undirected is not None:
+        if not isinstance(undirected, bool):
+            raise FocuseError(f"undirected {undirected!r}: give True, False or None")
+        graph = replace(graph, undirected=undirected)
     return graph if relation_weights is None else _with_relation_weights(graph, relation_weights)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from focuse.data import out_of_core
 from focuse.data.attributes import NodeAttributes
 from focuse.data.graph import AlignedGraph, Graph, UnseenNames
 from focuse.data.readers import read
+from focuse.data.undirected import resolve_undirected, with_both_directions
 from focuse.data.weights import ColumnMerger
 from focuse.errors import FocuseError
 from focuse.option_strings import check_fraction
@@ -64,16 +65,16 @@ def split(
     """Hold out random fractions of the edges of a graph for valid and test, at most `max_rows` rows each.
 
     `graph` is any source that `focuse.read` accepts. Every entity and relation keeps an edge in train, and rows
-    that repeat a (head, relation, tail) stay together, so that valid and test contain no unseen name and no triple
-    of train. Relations and weights are distributed as in the whole graph. If too few rows can be held out, both get
-    fewer.
+    that repeat a (head, relation, tail) stay together, as do both directions of a pair of an undirected relation. So
+    valid and test contain no unseen name and no triple of train. Relations and weights are distributed as in the whole
+    graph. If too few rows can be held out, both get fewer.
 
     >>> from focuse.data.readers import read
     >>> parts = split(read([("a", "r", str(i % 7), i) for i in range(70)]), seed=1)
     >>> len(parts.train.entities) == len(set(parts.train.head) | set(parts.train.tail))
     True
     """
-    graph = read(graph)
+    graph = resolve_undirected(read(graph))[0]
     for name, fraction in (("valid_fraction", valid_fraction), ("test_fraction", test_fraction)):
         check_fraction(name, fraction)
     if valid_fraction + test_fraction >= 1:
@@ -100,6 +101,9 @@ def splits_from_graphs(
     else:
         aligned_valid = valid.align(train)
     aligned_test = AlignedGraph(train.select(np.empty(0, np.int64))) if test is None else test.align(train)
+    aligned_valid, aligned_test = (
+        replace(part, graph=with_both_directions(part.graph)) for part in (aligned_valid, aligned_test)
+    )
     unseen: dict[str, Any] = {"unseen_valid": aligned_valid.unseen, "unseen_test": aligned_test.unseen}
     return Splits(train, aligned_valid.graph, aligned_test.graph, **unseen)
 
@@ -118,7 +122,7 @@ class ValidationParts:
 
 
 def split_validation(valid: Graph, stopping: float, seed: int = 0) -> ValidationParts:
-    """Split `valid` at random: a fraction for stopping, and the rest in halves; repeats of a triple stay together.
+    """Split `valid` at random: a fraction for stopping, and the rest in halves; repeats and pairs stay together.
 
     >>> from focuse.data.readers import read
     >>> parts = split_validation(read([("a", "r", str(i), i) for i in range(100)]), 0.5)
@@ -127,7 +131,7 @@ def split_validation(valid: Graph, stopping: float, seed: int = 0) -> Validation
     """
     if not 0 <= stopping <= 1:
         raise FocuseError(f"stop_fraction {stopping:g}: give a fraction in [0, 1]")
-    distinct, group = np.unique(valid.keys, return_inverse=True)
+    distinct, group = np.unique(valid.pair_keys, return_inverse=True)
     random = np.random.default_rng([seed, RandomStream.VALIDATION_PARTS])
     position = random.permutation(len(distinct)) / max(len(distinct), 1)
     part = np.digitize(position, [stopping, (1 + stopping) / 2])[group]
@@ -138,7 +142,7 @@ def _assign_rows(graph: Graph, sizes: Sequence[int], seed: int) -> npt.NDArray[n
     """Return 0 for the rows of train, and 1, 2, … for parts of about `sizes` rows; int8 [n]."""
     if not sum(sizes):
         return np.zeros(len(graph), np.int8)
-    _, first, group, rows = np.unique(graph.keys, return_index=True, return_inverse=True, return_counts=True)
+    _, first, group, rows = np.unique(graph.pair_keys, return_index=True, return_inverse=True, return_counts=True)
     random = np.random.default_rng(seed)
     order = random.permutation(len(first))
     # The last edge of every entity and relation in a random order stays in train.
@@ -153,8 +157,14 @@ def _assign_rows(graph: Graph, sizes: Sequence[int], seed: int) -> npt.NDArray[n
     order = random.permutation(order)
     sample = order[: int(np.searchsorted(np.cumsum(~needed[order]), OVERSAMPLING * sum(sizes))) + 1]
     free = np.flatnonzero(~needed[sample])
-    candidates = sample[balanced_order(free, relation[sample], graph.weight[first[sample]], random)]
+    candidates = sample[balanced_order(free, relation[sample], strength(graph, first[sample]), random)]
     return assign_parts(candidates, rows, sizes)[group]
+
+
+def strength(graph: Graph, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the weights of rows [n], negated if low ones are strong, so that their direction has no effect."""
+    weight: npt.NDArray[Any] = graph.weight[rows]
+    return -weight if graph.lower_is_better else weight
 
 
 OVERSAMPLING = 8  # triples among which one is chosen, in a graph that has so many

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from focuse.data.graph import Graph, Mask, UnseenNames, scale_range
+from focuse.data.graph import Graph, Mask, UnseenNames, find_sorted, scale_range
+from focuse.data.out_of_core import CHUNK_EDGES
 from focuse.data.readers import read
+from focuse.data.undirected import resolve_undirected
 from focuse.data.weight_check import Finding, check_weights
 from focuse.data.weights import fit_merger, heavy_tails, log_offsets, to_log
 from focuse.errors import FocuseError, counted, printable
 from focuse.results import ResultTable, attribute_columns
+from focuse.system import chunks
 
 HISTOGRAM_BINS = 10
 SHADES = " ▁▂▃▄▅▆▇█"
@@ -111,6 +115,8 @@ class GraphStatistics:
     leakage: dict[str, Leakage] = field(default_factory=dict)
     columns: list[ColumnStatistics] = field(default_factory=list)
     weight_findings: list[Finding] = field(default_factory=list)
+    undirected: list[str] = field(default_factory=list)  # relations
+    undirected_note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return all statistics as JSON can hold them."""
@@ -140,6 +146,7 @@ class GraphStatistics:
             f"{'; training keeps all rows unless --duplicates merges them' if self.repeated_rows else ''}",
             f"inverse pairs: {counted(self.rows_with_inverse, 'rows', 'have')} an inverse edge, "
             f"{self.rows_with_same_relation_inverse:,} of the same relation; self loops: {self.self_loops:,}",
+            *([self.undirected_note] if self.undirected_note else []),
             "",
             table.to_text(max_relations),
         ]
@@ -191,7 +198,9 @@ def describe(graph: Any, held_out: dict[str, Any] | None = None) -> GraphStatist
     graph, others = read(graph), {name: read(other) for name, other in (held_out or {}).items()}
     if not len(graph):
         raise FocuseError(f"{graph.source}: no edges to describe")
-    repeated = graph.repeated()
+    # Given parts are not changed by what is recognized.
+    as_trained = graph if not others or graph.undirected else replace(graph, undirected=False)
+    repeated, (pairs, note) = graph.repeated(), resolve_undirected(as_trained)
     loops = graph.head == graph.tail
     inverse, same_relation_inverse = _inverse_edges(graph, graph)
     return GraphStatistics(
@@ -213,6 +222,8 @@ def describe(graph: Any, held_out: dict[str, Any] | None = None) -> GraphStatist
         leakage={name: leakage(graph, other) for name, other in others.items()},
         columns=_column_statistics(graph),
         weight_findings=check_weights(graph),
+        undirected=list(compress(graph.relations, pairs.is_undirected)),
+        undirected_note=note,
     )
 
 
@@ -266,6 +277,27 @@ def leakage(train: Graph, held_out: Graph) -> Leakage:
     )
 
 
+MIN_LEAKAGE = 0.05  # of the rows, from which leakage is reported with the metrics
+
+
+def leakage_note(train: Graph, held_out: Graph) -> str:
+    """Return a line on the reverse edges of `held_out` (in train's ids) that are in train; '' if there are few."""
+    pairs = np.unique(_pair_keys(held_out, reverse=True))
+    found = np.zeros(len(pairs), bool)
+    for part in chunks(len(train), CHUNK_EDGES):  # train may be too large to sort
+        index, known = find_sorted(pairs, _pair_keys(train, part))
+        found[index[known]] = True
+    no_loop = held_out.head != held_out.tail
+    count = int((found[np.searchsorted(pairs, _pair_keys(held_out, reverse=True))] & no_loop).sum())
+    if count < MIN_LEAKAGE * max(len(held_out), 1):
+        return ""
+    return (
+        f"{held_out.source}: leakage: the reverse of {count:,} of {len(held_out):,} test triples "
+        f"({count / len(held_out):.0%}) is in train, so metrics are too good; train with --undirected if pairs have no "
+        "direction, or give --valid and --test files with both directions of a pair in one part"
+    )
+
+
 def leaked(train: Graph, rows: Graph) -> Mask:
     """Return a mask of the rows that are in train, or whose inverse edge is there with any relation; bool [n].
 
@@ -281,10 +313,10 @@ def _inverse_edges(train: Graph, rows: Graph) -> tuple[Mask, Mask]:
     return np.isin(_pair_keys(rows, reverse=True), _pair_keys(train)) & no_loop, of_same_relation & no_loop
 
 
-def _pair_keys(graph: Graph, reverse: bool = False) -> npt.NDArray[np.int64]:
+def _pair_keys(graph: Graph, rows: slice = slice(None), *, reverse: bool = False) -> npt.NDArray[np.int64]:
     """Return one number per (head, tail), or (tail, head); int64 [n]."""
     first, second = (graph.tail, graph.head) if reverse else (graph.head, graph.tail)
-    return first.astype(np.int64) * len(graph.entities) + second
+    return first[rows].astype(np.int64) * len(graph.entities) + second[rows]
 
 
 def _same_triple_and_weight(train: Graph, rows: Graph) -> Mask:

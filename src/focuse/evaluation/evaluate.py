@@ -15,10 +15,11 @@ import pyarrow as pa
 import torch
 
 from focuse.data.graph import AlignedGraph, Graph, concatenate
+from focuse.data.statistics import leakage_note
 from focuse.data.triple_index import TripleIndex, build_triple_index, contained_in, id_tensors
 from focuse.data.weights import unit_strength
 from focuse.engines.base import Scorer
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, counted
 from focuse.evaluation.baselines import FREQUENCY, LINKED, FrequencyScorer, LinkedScorer
 from focuse.evaluation.metrics import (
     HITS,
@@ -141,7 +142,7 @@ def evaluate(
         delta_median=abs(medians[0] - medians[1]),
         settings={"ranks": "filtered" if filtered else "unfiltered", "ties": ties, "protocol": protocol}
         | ({} if sample is None else {"candidates": sample}),
-        notes=tuple(_notes(test, int(in_train.sum()), sample, known.entities)),
+        notes=tuple(_notes(test, train, int(in_train.sum()), sample)),
         unseen_rows=test.unseen.rows,
         rows_in_train=int(in_train.sum()),
         scores=ranking.score,
@@ -169,16 +170,21 @@ def _metrics_by_weight(
     return order, weighted_precision(graph.select(new), weight[new], tail_score[new], head_score[new], ranks)
 
 
-def _notes(test: AlignedGraph, in_train: int, sample: int | None, entities: int) -> list[str]:
+def _notes(test: AlignedGraph, train: Graph, in_train: int, sample: int | None) -> list[str]:
     """Return notes on the test set that matter for reading the metrics, one line each."""
     graph = test.graph
     notes = [str(test)] if test.unseen.rows else []
+    if graph.undirected:
+        pairs = len(np.unique(graph.pair_keys[graph.is_undirected[graph.relation]]))
+        notes.append(f"{graph.source}: {counted(pairs, 'pairs', 'are')} undirected, and ranked in both directions")
+    if leakage := leakage_note(train, graph):
+        notes.append(leakage)
     if in_train:
         notes.append(f"{graph.source}: {in_train:,} of {len(graph):,} triples are in train as well")
     if np.ptp(graph.weight) == 0:
         notes.append(f"{graph.source}: all weights are equal, so top and bottom are the same triples")
     if sample is not None:
-        sampled = f"ranked against {sample:,} sampled entities per side, not all {entities:,}"
+        sampled = f"ranked against {sample:,} sampled entities per side, not all {len(graph.entities):,}"
         notes.append(f"{sampled}: not comparable with full ranks, which are larger")
     return notes
 

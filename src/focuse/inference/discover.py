@@ -90,7 +90,10 @@ def discover(
     spare = None if max_per_head is None else SPARE_PER_HEAD * max_per_head
     size = rerank or max(top, min(max(RERANK, 2 * top), MAX_RERANK // max(len(space.relations), 1)))
     with track_progress("Scoring links", space.num_pairs, progress) as tracked:
-        found = search_all(run.scorer, space, _known_triples(run), size, tracked, spare)
+        found = search_all(
+            run.scorer, space, _known_triples(run), size * (2 if train.undirected else 1), tracked, spare
+        )
+    found = _without_reversed(train, found)
     order, ordered_by = _order(train, found, predictor, min_probability, max_per_head)
     order = order[:top]
     ids = found.head[order], found.relation[order], found.tail[order]
@@ -104,6 +107,15 @@ def discover(
     info = {"ordered_by": ordered_by, "strategy": strategy, "scored": found.scored}
     info |= {"reranked": len(found.head), "stopped": tracked.stopped}
     return ResultTable(columns, notes=notes, info=info, printed=PRINTED, empty="no missing links found")
+
+
+def _without_reversed(train: Graph, found: FoundLinks) -> FoundLinks:
+    """Leave out the lower one of both directions of a pair of an undirected relation."""
+    if not train.undirected:
+        return found
+    keys: Any = train.pair_keys_of(found.head, found.relation, found.tail)  # type: ignore[arg-type]
+    first = np.sort(np.unique(keys, return_index=True)[1])  # links of a relation are ordered by score
+    return replace(found, head=found.head[first], relation=found.relation[first], tail=found.tail[first])
 
 
 def _known_triples(run: Run) -> TripleIndex:

@@ -287,8 +287,8 @@ class GraphFeatures:
         return np.column_stack(list(self.columns(head, relation, tail).values()))
 
     def columns(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> dict[str, FloatArray]:
-        """Return the same by name, [n] each."""
-        h, r, t = (ids.astype(np.int64) for ids in (head, relation, tail))
+        """Return the same by name, [n] each; they are equal for both directions of a pair of an undirected relation."""
+        h, r, t = (ids.astype(np.int64) for ids in self.train.ordered(head, relation, tail))
         return self._edges_of_ends(h, r, t) | self._edges_between(h, r, t) | self._low_rank(h, r, t)
 
     def _edges_of_ends(self, h: Keys, r: Keys, t: Keys) -> dict[str, FloatArray]:
@@ -566,14 +566,16 @@ def _limit_threads(train: Graph) -> Iterator[None]:
 def _folds(train: Graph, seed: int) -> list[AnyIds]:
     """Return rows of train to hold out in turn: a tenth at a time, and in total no more than stage one needs.
 
-    Rows that repeat a triple with the same weight are in one fold; with another weight they are another edge.
+    Rows that repeat a triple (or a pair of an undirected relation) with the same weight are in one fold; with another
+    weight they are another edge.
     """
     size = min(-(-len(train) // FOLDS), MAX_ROWS)
     fold = np.empty(len(train), np.int64)
     order = np.random.default_rng([seed, RandomStream.ESTIMATOR_FOLDS]).permutation(len(train))
     fold[order] = np.arange(len(train)) // size
-    order = np.lexsort((train.weight, train.keys))
-    repeated = (np.diff(train.keys[order]) == 0) & (np.diff(train.weight[order]) == 0)
+    keys = train.pair_keys
+    order = np.lexsort((train.weight, keys))
+    repeated = (np.diff(keys[order]) == 0) & (np.diff(train.weight[order]) == 0)
     first = np.maximum.accumulate(np.where(np.append(False, repeated), 0, np.arange(len(train))))
     fold[order] = fold[order[first]]
     return [np.flatnonzero(fold == number) for number in range(min(FOLDS, -(-MAX_ROWS // size)))]

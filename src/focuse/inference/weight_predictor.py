@@ -114,7 +114,13 @@ class WeightPredictor:
         return np.concatenate([self.splits.train.keys, self.splits.valid.keys])
 
     def score(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
-        """Return the scores of triples, ids [n] -> [n]."""
+        """Return the scores of triples, ids [n] -> [n]; both directions of an undirected relation get their mean."""
+        scores, pairs = self._score(head, relation, tail), self.splits.train.is_undirected[relation]
+        if pairs.any():
+            scores[pairs] = (scores[pairs] + self._score(tail[pairs], relation[pairs], head[pairs])) / 2
+        return scores
+
+    def _score(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
         parts = [np.empty(0)]
         for rows in chunks(len(head), TRIPLES_AT_ONCE):
             columns = (ids[rows].astype(np.int64) for ids in (head, relation, tail))
@@ -184,7 +190,7 @@ class WeightPredictor:
     def columns_for(self, score: FloatArray, head: AnyIds, relation: AnyIds, tail: AnyIds) -> dict[str, Any]:
         """Return weights, probability, and the confidence of triples with these scores [n] as answers."""
         columns = self.predict(head, relation, tail)
-        if self.scorer.side_dependent:  # curves are fitted to the mean score of both sides
+        if self.scorer.side_dependent or self.splits.train.undirected:  # curves are fitted to the mean of both sides
             score = self.score(head, relation, tail)
         if self.calibration is not None or self.scorer.model.confidence_head is not None:
             columns["confidence"] = self.confidence(score.astype(np.float64), relation)

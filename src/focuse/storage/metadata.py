@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,7 @@ def write_metadata(folder: Path, settings: Config, splits: Splits, normalizer: N
         "focuse": __version__,
         "torch": torch.__version__,
         "lower_weights_are_stronger": splits.train.lower_is_better,
+        "undirected": list(compress(splits.train.relations, splits.train.is_undirected)),
         **_settings_tables(settings),
         "sources": {name: graph.source for name, graph in parts.items()},
         "weighted": {name: graph.weighted for name, graph in parts.items()},
@@ -279,7 +281,13 @@ def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
         lower = config["lower_weights_are_stronger"] is True and name in PARTS
         head, relation, tail, weight = (edges[f"{name}/{column}"] for column in EDGE_COLUMNS)
         source, weighted = config["sources"][name], config["weighted"][name]
-        return Graph(head, relation, tail, weight, entities, relations, source, weighted, columns, lower)
+        return Graph(
+            head, relation, tail, weight, entities, relations, source, weighted, columns, lower, undirected=undirected
+        )
+
+    undirected = tuple(relations.ids(config.get("undirected", [])).tolist())  # runs of earlier versions have none
+    if -1 in undirected:
+        raise ValueError("an undirected relation is not in the vocabulary")
 
     unseen = [UnseenNames(**config["unseen"][name]) for name in ("valid", "test")]
     if not all(isinstance(part.rows, int) for part in unseen):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from focuse.data.graph import Graph, Mask, Vocabulary, WeightColumns, concatenat
 from focuse.data.readers import read
 from focuse.data.splits import Splits
 from focuse.data.triple_index import contained_in
+from focuse.data.undirected import with_both_directions
 from focuse.data.weights import Normalizer, with_more_relations
 from focuse.errors import FocuseError, counted
 from focuse.models.base import join_inverse_relations, split_inverse_relations
@@ -242,6 +244,8 @@ def _read_new_edges(settings: Config, change: RequestedChange, splits: Splits, n
     if known_negatives is not None:
         count = counted(len(known_negatives), "known negatives", "are")
         note(f"{facts.source}: {count} left out; an extension only adds positives")
+    undirected = facts.relations.ids(list(compress(splits.train.relations, splits.train.is_undirected)))
+    facts = with_both_directions(replace(facts, undirected=tuple(undirected[undirected >= 0].tolist())))
     repeated = facts.num_repeated
     if repeated:
         note(f"{facts.source}: {counted(repeated, 'rows', 'repeat')} a (head, relation, tail); the last one is used")
@@ -291,6 +295,7 @@ def _remove_triples(splits: Splits, remove: Any, note: Note) -> tuple[Splits, in
     unknown = len(given) - int(np.any([contained_in(wanted, part) for part in held], axis=0).sum())
     if unknown:
         note(f"{given.source}: {unknown:,} of {len(given):,} triples to remove are not in the run; skipped")
+    wanted = with_both_directions(wanted)
     left = _map_graphs(replace(splits, known_negatives=None), lambda graph: graph.select(~contained_in(graph, wanted)))
     if not len(left.train):
         raise FocuseError(f"{given.source}: it would remove every edge of train; keep at least one")

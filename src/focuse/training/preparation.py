@@ -15,6 +15,7 @@ from focuse.data.out_of_core import LARGE_GRAPH, count_repeated
 from focuse.data.readers import read
 from focuse.data.splits import HELD_OUT_FRACTION, Splits, split, splits_from_graphs
 from focuse.data.triple_index import id_tensors
+from focuse.data.undirected import resolve_undirected, with_both_directions
 from focuse.data.weight_check import check_weights
 from focuse.data.weights import Normalizer, fit_merger, fit_normalizer, in_unit_range
 from focuse.errors import FocuseError, counted
@@ -192,6 +193,11 @@ def make_splits(
     share = HELD_OUT_FRACTION if valid_fraction is None else valid_fraction
     _check_memory_for_splits(whole, settings)
     facts, known_negatives = positives_of(whole, settings)
+    if valid is not None or test is not None:  # the parts were made by others; only what is stated applies
+        facts = replace(facts, undirected=facts.undirected or False)
+    facts, recognized = resolve_undirected(facts)
+    if recognized:
+        reporter.note(recognized)
     facts = _merge_repeated(facts, settings.duplicates, reporter)
     if valid is None and test is None:
         splits = split(facts, share, HELD_OUT_FRACTION if test_fraction is None else test_fraction, settings.seed)
@@ -233,6 +239,7 @@ def _check_memory_for_splits(whole: Graph, settings: Config) -> None:
 def read_test_graph(source: Any, settings: Config, splits: Splits) -> AlignedGraph:
     """Read triples to evaluate a run on, aligned to the ids and weight columns of train, without known negatives."""
     aligned = positives_of(read(source), settings, held=True)[0].align(splits.train)
+    aligned = replace(aligned, graph=with_both_directions(aligned.graph))
     if splits.known_negatives is not None:
         aligned = replace(
             aligned, graph=aligned.graph.select(~np.isin(aligned.graph.keys, splits.known_negatives.keys))
@@ -291,7 +298,8 @@ def _with_known_negatives(
         return splits
     # `lower_is_better` does not apply to known negatives, because their weights are strengths of evidence.
     source = " and ".join(part.source for part in parts)
-    every = replace(concatenate(parts), lower_is_better=False, columns=None, source=source).merge_repeated("max")
+    every = replace(concatenate(parts), lower_is_better=False, columns=None, source=source)
+    every = with_both_directions(replace(every, undirected=splits.train.undirected)).merge_repeated("max")
     doubted = np.isin(every.keys, facts.keys)
     if doubted.any():
         reporter.note(f"{counted(int(doubted.sum()), 'known negatives', 'are')} also in {facts.source} and left out")
