@@ -1,4 +1,4 @@
-"""Reading files, rows, frames and networkx graphs, and errors that name the line."""
+"""Reading files, rows and frames, and errors that name the line."""
 
 from __future__ import annotations
 
@@ -316,7 +316,8 @@ def test_rows_of_tuples_lists_and_arrays() -> None:
         (["abc", "def"], "rows, row 1: 'abc' is not a tuple"),
         ([1, 2], "rows, row 1: 1 is not a tuple"),
         ({"head": ["a"]}, "rows, row 1: 'head' is not a tuple"),
-        ([{"head": "a", "relation": "r", "tail": "b"}], "rows, row 1"),
+        ([{"head": "a", "tail": "b"}, ("a", "r", "b")], "rows, row 1: {'head'"),
+        ([{"head": "a", "tail": "b", "weight": "x"}], "rows, row 1: the weight 'x' is not a number"),
         (None, "NoneType"),
         (3.5, "float"),
     ],
@@ -618,53 +619,6 @@ def test_objects_that_are_not_tables_are_refused() -> None:
         tables_complaint(source)
     batch = pa.RecordBatch.from_pydict(columns(SMALL))
     assert rows(read(batch)) == SMALL
-
-
-# ---- NetworkX -------------------------------------------------------------------------------------------------------
-def test_networkx_relation_from_data_or_key() -> None:
-    graph = nx.MultiDiGraph()
-    graph.add_edge("a", "b", key="likes", weight=2)
-    graph.add_edge("a", "b", relation="hates", weight=3)
-    graph.add_edge(1, ("x", 2), key="k", relation="data first", weight=4)
-    assert rows(read(graph)) == [
-        ("a", "likes", "b", 2.0), ("a", "hates", "b", 3.0), ("1", "data first", "('x', 2)", 4.0),
-    ]  # fmt: skip
-
-
-def test_networkx_without_weights_and_simple_graphs() -> None:
-    graph = nx.DiGraph()
-    graph.add_edge("a", "b", relation="r")
-    assert rows(read(graph)) == [("a", "r", "b", 1.0)]
-    assert not read(graph).weighted
-    undirected = nx.MultiGraph()
-    undirected.add_edge("a", "b", key="r", weight=0.5)
-    assert rows(read(undirected)) == [("a", "r", "b", 0.5)]
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({"relation": "r"}, "row 2: the weight is empty"),
-        ({"relation": "r", "weight": float("nan")}, "row 2: the weight 'nan' is not finite"),
-        ({"relation": "r", "weight": "much"}, "row 2: the weight 'much' is not a number"),
-        ({"weight": 1}, "edge ('a', 'c'): no 'relation'"),
-        ({"relation": None, "weight": 1}, "edge ('a', 'c'): no 'relation'"),
-        ({"relation": "", "weight": 1}, "row 2: the relation is empty"),
-    ],
-)
-def test_faulty_networkx_edges_are_refused(data: dict[str, Any], message: str) -> None:
-    graph = nx.MultiDiGraph()
-    graph.add_edge("a", "b", relation="r", weight=1)
-    graph.add_edge("a", "c", **data)
-    assert tables_complaint(graph).startswith(f"NetworkX graph, {message}")
-
-
-def test_empty_networkx_graphs_and_names_are_refused() -> None:
-    graph = nx.MultiDiGraph()
-    graph.add_node("alone")
-    assert "no edges" in tables_complaint(graph)
-    graph.add_edge("a", "", relation="r")
-    assert "row 1: the tail is empty" in tables_complaint(graph)
 
 
 class TestParquet:

@@ -287,7 +287,11 @@ def test_a_table_of_nodes_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("first", "says"),
     [
-        ("%%MatrixMarket matrix coordinate real general\n3 3 1\n1 2 0.5\n", "scipy.io.mmread"),
+        ("%%MatrixMarket matrix coordinate real general\n3 3 1\n1 2 0.5\n", r"name that ends with \.mtx"),
+        ('{"source": "a", "target": "b"}\n', r"JSON; give it a name that ends with \.json"),
+        ('[\n{"source": "a"}]', "JSON"),
+        ('[{"source": "a"}]', "JSON"),
+        ('[["a", "b", 0.5]]', "JSON"),
         ("*Vertices 2\n1 a\n2 b\n*Arcs\n1 2 0.5\n", "networkx.read_pajek"),
         ('graph [\n  node [ id 0 label "a" ]\n]\n', "networkx.read_gml"),
         ("a b {'weight': 0.5}\nb c {'weight': 0.7}\n", "networkx.read_edgelist"),

@@ -76,7 +76,12 @@ def test_edges_without_relations_get_a_default_relation(tmp_path: Path) -> None:
     assert list(graph.relations) == ["related"]
     assert len(graph) == 3
     assert not graph.weighted
-    assert graph.notes[0].endswith("3 undirected edges are read once, from source to target")
+    assert "all edges have the relation 'related'" in graph.notes[0]
+    assert "its edges are undirected: each is one fact (--directed" in graph.notes[1]
+        "its edges are undirected: each is one fact (--directed, or undirected=False, changes this)"
+    )
+    assert graph.undirected
+    assert graph.one_relation
 
 
 PAGE = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
@@ -103,7 +108,7 @@ def test_missing_weights_are_refused_filled_or_dropped(page) -> None:
     assert read(page(), missing_weight=2).weight.tolist() == [0.5, 2.0]
     dropped = read(page(), missing_weight="drop")
     assert dropped.weight.tolist() == [0.5]
-    assert dropped.notes[0].endswith("1 edge without a weight left out")
+    assert dropped.notes[1].endswith("1 edge without a weight left out")
     assert read(page(usual="<default>7</default>")).weight.tolist() == [0.5, 7.0]
 
 
@@ -148,3 +153,34 @@ def test_nested_graph_has_a_direction_of_its_own(tmp_path: Path) -> None:
     graph = read(tmp_path / "x.graphml")
     assert len(graph) == 3
     assert "1 undirected edge is read once" in " ".join(graph.notes)
+
+
+def test_the_user_chooses_relation_and_weight_among_the_data(tmp_path: Path) -> None:
+    theirs = networkx.DiGraph()
+    theirs.add_edge("a", "b", weight=2.0, cost=0.5, label="x", kind="likes")
+    networkx.write_graphml(theirs, tmp_path / "x.graphml")
+    path = tmp_path / "x.graphml"
+    assert set(read(path).columns.names) == {"weight", "cost"}
+    chosen = read(path, relation="kind", weight="cost")
+    assert chosen.to_arrow().to_pylist() == [{"head": "a", "relation": "likes", "tail": "b", "weight": 0.5}]
+    bare = read(path, relation="none", weight="none", relation_name="knows")
+    assert (list(bare.relations), bare.weighted, bare.one_relation) == (["knows"], False, False)
+    with pytest.raises(FocuseError, match=r"no data 'kinds' \(did you mean kind\?\)"):
+        read(path, relation="kinds")
+    with pytest.raises(FocuseError, match=r"x\.graphml: head has no effect"):
+        read(path, head=1)
+
+
+NUMBERED = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><key id="k" for="node" attr.name="name"/><graph>
+<node id="n0"><data key="k">{}</data></node><node id="{}"><data key="k">b</data></node>
+<edge source="n0" target="n1"/></graph></graphml>"""
+
+
+@pytest.mark.parametrize(
+    ("name", "node", "entities"),
+    [("a", "n1", ["a", "b"]), ("b", "n1", ["n0", "n1"]), ("", "n1", ["n0", "n1"]), ("a", "n2", ["n0", "n1"]),
+     ("a", "b", ["n0", "n1"])],
+)  # fmt: skip
+def test_numbered_nodes_take_their_names_if_each_has_its_own(tmp_path: Path, name, node, entities) -> None:
+    (tmp_path / "x.graphml").write_text(NUMBERED.format(name, node), encoding="utf-8")
+    assert list(read(tmp_path / "x.graphml").entities) == entities

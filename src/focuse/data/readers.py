@@ -1,7 +1,7 @@
-"""Read weighted graphs from text and Parquet files, frames, NetworkX graphs and rows.
+"""Read weighted graphs from text and Parquet files, frames and rows.
 
-Readers of other formats (RDF, GraphML) are registered by file suffix, see `register_reader`, and are imported when such
-a file is read.
+Readers of other formats (RDF, GraphML, JSON, Excel) are registered by file suffix, and those of the objects of other
+libraries (NetworkX, SciPy) by the library's name, see `register_reader`. They are imported when they are needed.
 """
 
 from __future__ import annotations
@@ -111,8 +111,9 @@ def read(
     Parameters
     ----------
     source
-        A file (TSV or CSV, plain or compressed by gzip or zstd; Parquet; RDF; GraphML), a pandas or polars frame, an
-        Arrow table, a NetworkX graph, rows of tuples, or a function that returns one of these.
+        A file (TSV or CSV, plain or compressed by gzip or zstd; Parquet; JSON; Excel; Matrix Market; RDF; GraphML), a
+        pandas or polars frame, an Arrow table, a NumPy array, a SciPy sparse matrix, a graph of NetworkX, igraph or
+        PyTorch Geometric, rows of tuples or dicts, or a function that returns one of these.
     head, relation, tail, weight : str or int
         Columns by heading or counted from 1. The relation or the weight can be 'none': then all edges have one
         relation, or the weight 1.
@@ -148,7 +149,8 @@ def read(
     >>> read([("Python", "NumPy", 0.98), ("Python", "Perl", 0.13)], relation_name="is used with").relations[0]
     'is used with'
     """
-    source = source() if callable(source) else source
+    if callable(source) and registered_object_reader(source) is None:  # PyTorch Geometric's Data can be called
+        source = source()
     options = ReadOptions(
         columns, weight_columns, head, relation, tail, weight, relation_name, same_ids, delimiter, header,
         missing_weight, literals, short_names, base_iri,
@@ -173,10 +175,12 @@ def _read_source(source: Any, options: ReadOptions) -> Graph:
         raise FocuseError(f"{scheme}://…: cannot read a URL; give a file, or of a database {QUERY_RESULT}")
     if isinstance(source, str | os.PathLike):
         return _read_path(Path(source), options)
-    if hasattr(source, "edges") and hasattr(source, "is_directed"):
-        return from_networkx(source, options.weight_columns)
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__dataframe__"):
         return graph_from_table(frame_to_arrow(source), options, "frame")
+    if object_reader := registered_object_reader(source):
+        return object_reader(source, options)
+    if isinstance(source, list | tuple) and source and all(isinstance(row, dict) for row in source):
+        return graph_from_table(records_to_arrow(source, "rows"), options, "rows")
     if isinstance(source, Iterable):
         table = rows_to_arrow(cast(Iterable[Sequence[Any]], source))
         width, given = table.num_columns, options.names_columns
@@ -200,26 +204,37 @@ PLAIN_SUFFIXES = ("", ".tsv", ".csv", ".txt", ".parquet")  # formats that need n
 # The last key, so that it is not one of a nested object.
 JSON_WEIGHT = r'[{,] ?"weight": ?(?P<weight>-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?) ?\}$'
 INTEGRATIONS = "focuse.integrations"  # registers its readers and writers when it is imported
-READERS: dict[str, str] = {}
+READERS: dict[str, str] = {}  # by suffix
+OBJECT_READERS: dict[str, str] = {}  # by the name of a library
 _URL_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 QUERY_RESULT = "the result of a query: focuse.read(pandas.read_sql(query, connection))"
 
 Reader = Callable[[Path, ReadOptions], Graph]
+ObjectReader = Callable[[Any, ReadOptions], Graph]
 
 
-def register_reader(suffixes: Iterable[str], function: str) -> None:
-    """Register a reader for file suffixes such as ".nt".
+def register_reader(suffixes: Iterable[str], function: str, libraries: Iterable[str] = ()) -> None:
+    """Register a reader for file suffixes such as ".nt", or for objects of libraries such as "networkx".
 
-    `function` is "module:name" of a function (path, ReadOptions) -> Graph. Its module is imported when the first such
-    file is read.
+    `function` is "module:name" of a function (path or object, ReadOptions) -> Graph. Its module is imported when the
+    first such file or object is read.
     """
     READERS.update(dict.fromkeys(suffixes, function))
+    OBJECT_READERS.update(dict.fromkeys(libraries, function))
 
 
 def registered_reader(suffix: str) -> Reader | None:
     """Return the reader registered for a suffix, None if there is none."""
     import_module(INTEGRATIONS)
     return cast(Reader, import_function(READERS[suffix])) if suffix in READERS else None
+
+
+def registered_object_reader(source: Any) -> ObjectReader | None:
+    """Return the reader of the library that an object's class, or a class that it extends, comes from."""
+    import_module(INTEGRATIONS)
+    libraries = [each.__module__.partition(".")[0] for each in type(source).__mro__]
+    found = next((OBJECT_READERS[name] for name in libraries if name in OBJECT_READERS), None)
+    return None if found is None else import_function(found)
 
 
 def import_function(path: str) -> Callable[..., Any]:
@@ -306,8 +321,10 @@ def _read_parquet(path: Path, options: ReadOptions) -> Graph:
         flat = [field.name for field in file.schema_arrow if not pa.types.is_nested(field.type)]
         headings = [name for name in flat if not name.startswith(INDEX_PREFIX)]
         _refuse_empty(str(path), len(headings), file.metadata.num_rows)
-        first = next(file.iter_batches(SAMPLE_ROWS, columns=headings)).select(headings)
-        sample = sample_table(pa.table(first), str(path))
+        first = next(file.iter_batches(SAMPLE_ROWS, columns=headings), None)
+        if first is None:  # a damaged file may count rows that it does not have
+            raise ValueError("its rows are missing")
+        sample = sample_table(pa.table(first.select(headings)), str(path))
         names = [headings[index] for index in _columns_of(choose_roles(sample, options))]
         batches = (batch.select(names) for batch in file.iter_batches(BATCH_ROWS, columns=names))
         return _graph_from_batches(batches, sample, options, is_large(path, compressed=True))
@@ -539,15 +556,20 @@ def read_parquet_table(path: Path) -> pa.Table:
         return table
 
 
-# ---- tables in memory: Arrow (and so pandas and polars), NetworkX and rows ------------------------------------------
+# ---- tables in memory: Arrow (and so pandas and polars) and rows ----------------------------------------------------
 
 
-def graph_from_table(table: pa.Table, options: ReadOptions, where: str, header: bool = True) -> Graph:
-    """Encode a table as a graph; its columns are chosen as in a file, by heading only with `header`."""
+def graph_from_table(
+    table: pa.Table, options: ReadOptions, where: str, header: bool = True, first_row: int = 1
+) -> Graph:
+    """Encode a table as a graph; its columns are chosen as in a file, by heading only with `header`.
+
+    `first_row` is the number of its first row, for errors.
+    """
     table = without_index_columns(table, where)
     sample = sample_table(table.slice(0, SAMPLE_ROWS), where, header)
     chosen = _columns_of(choose_roles(sample, options))
-    return _graph_from_batches(table.select(chosen).to_batches(), sample, options)
+    return _graph_from_batches(table.select(chosen).to_batches(), sample, options, first_row=first_row)
 
 
 def _columns_of(roles: Roles) -> list[int]:
@@ -567,18 +589,24 @@ def sample_table(table: pa.Table, where: str, header: bool = True) -> TableSampl
 
 
 def _graph_from_batches(
-    batches: Iterable[pa.RecordBatch], sample: TableSample, options: ReadOptions, large: bool = False
+    batches: Iterable[pa.RecordBatch],
+    sample: TableSample,
+    options: ReadOptions,
+    large: bool = False,
+    first_row: int = 1,
 ) -> Graph:
     """Encode batches of the chosen columns of a table as a graph."""
     roles = choose_roles(sample, options)
-    blocks = _table_blocks(batches, sample.where, roles, options.missing_weight is not None)
+    blocks = _table_blocks(batches, sample.where, roles, options.missing_weight is not None, first_row)
     headings = [column.heading for column in sample.columns] if sample.header else None
     return _finish(blocks, sample, roles, options, weight_column_names(headings, roles.weights), large)
 
 
-def _table_blocks(batches: Iterable[pa.RecordBatch], where: str, roles: Roles, allow_missing: bool) -> Iterator[Block]:
+def _table_blocks(
+    batches: Iterable[pa.RecordBatch], where: str, roles: Roles, allow_missing: bool, first_row: int
+) -> Iterator[Block]:
     """Yield the names and weights of batches of the chosen columns."""
-    several, first_row = len(roles.weights) > 1, 1
+    several = len(roles.weights) > 1
     kinds = ROLES[:3] if roles.relation is not None else ("head", "tail")
     for batch in batches:
         batch.validate(full=True)  # also checks that text is UTF-8
@@ -680,6 +708,17 @@ def frame_to_arrow(frame: Any) -> pa.Table:
         raise FocuseError(f"frame: cannot be read as a table: {_one_line(error)}") from None
 
 
+def records_to_arrow(records: Sequence[Any], where: str) -> pa.Table:
+    """Return rows that are dicts as a table; keys with values that are lists or dicts are left out."""
+    for number, record in enumerate(records, 1):
+        if not isinstance(record, Mapping):
+            raise FocuseError(f"{where}, row {number}: {record!r:.60} is not an object with names and values")
+    names = list(dict.fromkeys(name for record in records for name in record))
+    columns = {str(name): [record.get(name) for record in records] for name in names}
+    flat = {name: values for name, values in columns.items() if not any(isinstance(v, list | dict) for v in values)}
+    return pa.table({name: to_arrow_column(values, where) for name, values in flat.items()})
+
+
 def rows_to_arrow(rows: Iterable[Sequence[Any]], where: str = "rows", roles: Sequence[str] = ROLES) -> pa.Table:
     """Return rows of tuples as a table, whose columns are named by their roles; further columns are weights."""
     listed = []
@@ -696,31 +735,6 @@ def rows_to_arrow(rows: Iterable[Sequence[Any]], where: str = "rows", roles: Seq
     names = roles[:width] if width <= 4 else [*roles[:3], *(f"w{number}" for number in range(1, width - 2))]
     columns = [to_arrow_column([row[index] for row in listed], where) for index in range(width)]
     return pa.table(columns, [*names, *(f"column {number}" for number in range(len(names) + 1, width + 1))])
-
-
-def from_networkx(graph: Any, weight_columns: ColumnNames | None = None) -> Graph:
-    """Encode a NetworkX graph: `relation` and `weight` (or `weight_columns`) are read from the data of its edges.
-
-    An edge of a multigraph without `relation` takes its key, if that is text. An edge without a weight is an error
-    unless no edge has one.
-    """
-    where = "NetworkX graph"
-    edges = list(graph.edges(data=True))
-    if not edges:
-        raise FocuseError(f"{where}: no edges")
-    keys = [key for *_, key in graph.edges(keys=True)] if graph.is_multigraph() else [None] * len(edges)
-    names = ["weight"] if weight_columns is None else list(map(str, weight_columns))
-    present = [name for name in names if any(name in data for *_, data in edges)]
-    if weight_columns is not None and len(present) < len(names):
-        raise FocuseError(f"{where}: no edge has {next(name for name in names if name not in present)!r} in its data")
-    rows = []
-    for (head, tail, data), key in zip(edges, keys, strict=True):
-        relation = data.get("relation", key if isinstance(key, str) else None)
-        if relation is None:
-            raise FocuseError(f"{where}, edge {(head, tail)!r}: no 'relation' in its data and no text as its key")
-        rows.append((str(head), str(relation), str(tail), *(data.get(name) for name in present)))
-    table = rows_to_arrow(rows, where).rename_columns([*ROLES[:3], *present])
-    return graph_from_table(table, ReadOptions(columns=range(1, table.num_columns + 1)), where)
 
 
 # ---- one weight per relation ----------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ WEIGHT = (
     "freq", "plays", "level", "stars", "number",
 )  # fmt: skip
 TIME = {"time", "timestamp", "date", "datetime", "year", "created", "updated", "ts", "epoch"}
+DESCRIPTION = {"description", "text", "comment", "sentence", "evidence", "note", "notes", "abstract"}
 ROW_NUMBERS = {(), ("id",), ("index",), ("unnamed", "0"), ("row",), ("human", "readable", "id")}
 # Words that name a column of ids or of names, not what the ids are of.
 FILLERS = {"id", "ids", "node", "vertex", "entity", "name", "key", "code", "idx", "index", "no", "nr", "uri", "iri"}
@@ -466,7 +467,7 @@ def relation_name(sample: TableSample, roles: Roles, asked: Asked) -> str:
         if column.words and column.words not in GENERIC_HEADINGS:
             return column.heading.partition(":")[0].strip() or DEFAULT_RELATION
     name = re.sub(
-        r"\.(gz|zst|csv|tsv|txt|dat|tab|parquet|jsonl|ndjson|json|xlsx|edgelist|edges|data)\b",
+        r"\.(gz|zst|csv|tsv|txt|dat|tab|parquet|jsonl|ndjson|json|xlsx|mtx|graphml|edgelist|edges|data)\b",
         "",
         Path(sample.where).name,
     )
@@ -586,6 +587,7 @@ class _Chooser:
         """Return the roles of a table whose endpoints are known."""
         head, tail, relation = self.known.head or 0, self.known.tail or 0, self.known.relation
         texts = [index for index in free if not self.columns[index].is_number]
+        texts = [index for index in texts if not DESCRIPTION & set(self.columns[index].words)]
         if relation is None and not self.given and len(texts) == 1 and len(free) <= 2:
             relation = texts[0] if self.sample.may_be_relation(texts[0], head, tail) else None
         if self.known.weights is not None:

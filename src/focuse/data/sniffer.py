@@ -132,19 +132,23 @@ def first_rows(sample: str, where: str, delimiter: str | None = None, roles: Seq
     return FirstRows(rows, ends, body, mark, quoted, repeat, follow, heading, count, comma, colons)
 
 
+NETWORKX = "focuse.read(networkx.{}(file))"
+RENAME_JSON = "it a name that ends with .json or .jsonl"
 OTHER_FORMATS = {
-    r"%%MatrixMarket": ("a matrix in Matrix Market format", "scipy.io.mmread(file)"),
-    r"\*(vertices|network)\b": ("a graph in Pajek format", "networkx.read_pajek(file)"),
-    r"(Creator\b.*|graph\s*\[?)\s*$": ("a graph in GML", "networkx.read_gml(file)"),
-    r"\S+[\t, ]\S+[\t, ]\{('.*)?\}\s*$": ("edges with data, as NetworkX writes them", "networkx.read_edgelist(file)"),
+    r"%%MatrixMarket": ("a matrix in Matrix Market format", "it a name that ends with .mtx"),
+    r"\s*(\[\s*)?\{\s*(\"[^\t]*)?$": ("JSON", RENAME_JSON),
+    r"\s*\[\s*(\[\s*[\"0-9-][^\t]*)?$": ("JSON", RENAME_JSON),
+    r"\*(vertices|network)\b": ("a graph in Pajek format", NETWORKX.format("read_pajek")),
+    r"(Creator\b.*|graph\s*\[?)\s*$": ("a graph in GML", NETWORKX.format("read_gml")),
+    r"\S+[\t, ]\S+[\t, ]\{('.*)?\}\s*$": ("edges with data, as NetworkX writes them", NETWORKX.format("read_edgelist")),
 }
 
 
 def _refuse_other_format(first: str, where: str) -> None:
     """Raise FocuseError if the first line is one of a format that another library reads."""
-    for pattern, (kind, call) in OTHER_FORMATS.items():
+    for pattern, (kind, advice) in OTHER_FORMATS.items():
         if re.match(pattern, first, re.IGNORECASE):
-            raise FocuseError(f"{where}: {kind}; give focuse.read({call})")
+            raise FocuseError(f"{where}: {kind}; give {advice}")
 
 
 def _cut(lines: Sequence[str], delimiter: str, quoted: bool, repeat: bool) -> tuple[list[list[str]], list[int]]:
@@ -221,7 +225,7 @@ def detect_layout(
     if len(found.rows) > 1 and all(len(row) == len(first) + 1 for row in found.rows[1:]) and header is not False:
         first = found.rows[0] = ["", *first]  # R writes the names of rows in a first column without a heading
     if headings is None and header is not False:
-        is_first = header is True or _names_columns(asked) or _is_heading(first, found.rows[1:])
+        is_first = header is True or names_headings(asked) or _is_heading(first, found.rows[1:])
         headings = first if is_first else None
     elif header is False:
         headings = None
@@ -252,7 +256,7 @@ def detect_layout(
     return layout, roles, table
 
 
-def _names_columns(asked: Asked) -> bool:
+def names_headings(asked: Asked) -> bool:
     """Return whether the user names columns by headings, so that there is a header."""
     given = [
         *(asked.columns or ()),

@@ -11,6 +11,14 @@ RDF_WRITE_SUFFIXES = (".nt", ".nq", ".ttl", ".trig")
 
 register_reader(RDF_READ_SUFFIXES, "focuse.integrations.rdf:read_rdf")
 register_reader([".graphml"], "focuse.integrations.graphml:read_graphml")
+register_reader([".json", ".jsonl", ".ndjson"], "focuse.integrations.records:read_json")
+register_reader([".xlsx", ".xlsm"], "focuse.integrations.records:read_excel")
+register_reader([".mtx"], "focuse.integrations.matrices:read_matrix_market")
+register_reader([], "focuse.integrations.matrices:read_array", libraries=["numpy", "torch"])
+register_reader([], "focuse.integrations.matrices:read_sparse", libraries=["scipy"])
+register_reader([], "focuse.integrations.networks:read_networkx", libraries=["networkx"])
+register_reader([], "focuse.integrations.networks:read_igraph", libraries=["igraph"])
+register_reader([], "focuse.integrations.networks:read_pyg", libraries=["torch_geometric"])
 register_writer(
     RDF_WRITE_SUFFIXES, graph="focuse.integrations.rdf:graph_pieces", links="focuse.integrations.rdf:link_pieces"
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
@@ -15,16 +16,18 @@ import pyarrow.compute as pc
 
 from focuse.data.graph import Graph
 from focuse.data.readers import ReadOptions, graph_from_table, inspect_file, open_decompressed
-from focuse.data.roles import RELATION, WEIGHT
+from focuse.data.roles import NONE, RELATION, WEIGHT
 from focuse.data.sniffer import ROLES
 from focuse.data.writers import column_bytes, refuse_characters
 from focuse.errors import FocuseError, counted, nearest
+from focuse.integrations.networks import UNDIRECTED, refuse_options
 from focuse.integrations.rdf import check_annotation_options, check_xml
 from focuse.system import chunks
 
 NAMESPACE = "http://graphml.graphdrawing.org/xmlns"
 DEFAULT_RELATION = "related"  # of edges without data that names one
 CHUNK_EDGES = 1 << 15
+NUMBERED = re.compile(r"n?[0-9]+")  # ids of nodes, as igraph writes them
 # Characters that XML 1.0 cannot represent, not even escaped.
 NOT_XML = "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\ufffe\uffff]"
 ESCAPES = (
@@ -47,10 +50,11 @@ def read_graphml(path: Path, options: ReadOptions) -> Graph:
     """Read a GraphML file. An edge's relation is its data `relation`, `label` or `type`, else 'related'.
 
     Its weights are those that the options name, else the data called weight (score, confidence, …) and all of type
-    double or float.
+    double or float. A node's name is its id, or its data `name` if the ids are only numbers.
     """
     inspect_file(path)
     check_annotation_options(path, options)
+    refuse_options(str(path), options)
     edges = _EdgeCollector(str(path), options)
     try:
         check_xml(path)
@@ -71,6 +75,9 @@ class _EdgeCollector:
         self.where, self.options = where, options
         self.keys: dict[str | None, EdgeKey] = {}
         self.chosen: list[str | None] = []  # the keys of the relation and the weights, once all are declared
+        self.node_name: str | None = None  # the key of the names of nodes
+        self.names: dict[str, str] = {}
+        self.named = True  # whether nodes have numbers as ids and each has a name
         self.pending: list[list[Any]] = []
         self.blocks: list[list[pa.Array]] = []
         self.num_undirected = 0
@@ -84,6 +91,11 @@ class _EdgeCollector:
                     graphs.append((element, element.get("edgedefault", "directed") != "undirected"))
                 elif tag == "hyperedge":
                     raise FocuseError(f"{self.where}: it has hyperedges; give edges between two nodes")
+            elif tag == "key" and element.get("for") == "node":
+                if element.get("attr.name") == "name":
+                    self.node_name = element.get("id")
+            elif tag == "node" and self.named:
+                self._add_node(element)
             elif tag == "key" and element.get("for", "all") in ("edge", "all"):
                 key = element.get("id", "")
                 default = next((child.text or "" for child in element if _tag(child) == "default"), None)
@@ -97,12 +109,19 @@ class _EdgeCollector:
                 graphs[-1][0].clear()  # else all elements would stay in memory
         self._encode()
 
+    def _add_node(self, element: ElementTree.Element) -> None:
+        node = element.get("id", "")
+        name = next((child.text for child in element if child.get("key") == self.node_name), None)
+        self.named = self.node_name is not None and bool(name) and NUMBERED.fullmatch(node) is not None
+        self.names[node] = name or ""
+
     def _add(self, element: ElementTree.Element, directed: bool) -> None:
         if not self.chosen:
             self._choose_keys()
         data = {child.get("key"): child.text or "" for child in element if _tag(child) == "data"}
         relation, *weights = [data.get(key, self.keys[key].default) for key in self.chosen]
-        row = [element.get("source"), relation or DEFAULT_RELATION, element.get("target"), *weights]
+        relation = relation or self.options.relation_name or DEFAULT_RELATION
+        row = [element.get("source"), relation, element.get("target"), *weights]
         for column, value in zip(self.pending, row, strict=True):
             column.append(value)
         self.num_undirected += not (element.get("directed") == "true" if element.get("directed") else directed)
@@ -113,8 +132,13 @@ class _EdgeCollector:
         by_name = {key.name.lower(): each for each, key in reversed(self.keys.items())}
         words = ["relation", "label", "type", *RELATION]
         relation = next((by_name[word] for word in words if word in by_name), None)
-        if self.options.weight_columns is not None:
-            weights = list(map(self._key_of, map(str, self.options.weight_columns)))
+        if self.options.relation is not None:
+            relation = None if self.options.relation == NONE else self._key_of(str(self.options.relation))
+        given = self.options.weight_columns
+        if self.options.weight is not None:
+            given = [] if self.options.weight == NONE else [self.options.weight]
+        if given is not None:
+            weights = list(map(self._key_of, map(str, given)))
         else:
             words = ["weight", *WEIGHT]
             usual = [by_name[word] for word in words if word in by_name][:1]
@@ -146,8 +170,20 @@ class _EdgeCollector:
         if not self.blocks:
             raise FocuseError(f"{self.where}: no edges; expected GraphML with <edge source=… target=…>")
         columns = [pa.chunked_array(blocks) for blocks in self.blocks]
-        notes, missing = [], self.options.missing_weight
-        if self.num_undirected:
+        notes: list[str] = []
+        missing = self.options.missing_weight
+        self._rename_nodes(columns, notes)
+        relation, *weights = self.chosen
+        if relation is None:
+            used = ", ".join(repr(self.keys[key].name) for key in weights)
+            unused = [repr(key.name) for each, key in self.keys.items() if each not in (None, *weights)]
+            note = f"{self.where}: read {f'weight {used}' if used else 'no weight'} from the data of edges; all edges "
+            note += f"have the relation {self.options.relation_name or DEFAULT_RELATION!r} (--relation-name)"
+            note += f"; not used: {', '.join(unused[:8])}{' …' if len(unused) > 8 else ''}" if unused else ""
+            notes.append(f"{note}; to change it, give --relation and --weight")
+        if self.num_undirected == sum(map(len, self.blocks[0])):
+            notes.append(f"{self.where}: {UNDIRECTED}")
+        elif self.num_undirected:
             edges = counted(self.num_undirected, "undirected edges", "are")
             notes.append(f"{self.where}: {edges} read once, from source to target")
         if len(columns) > 3 and missing is not None:
@@ -160,9 +196,23 @@ class _EdgeCollector:
                 notes.append(f"{self.where}: {counted(dropped, 'edges')} without a weight left out")
         names = [*ROLES[:3], *(self.keys[key].name for key in self.chosen[1:])]
         table = pa.table(columns, names)
-        return replace(
-            graph_from_table(table, ReadOptions(columns=range(1, len(names) + 1)), self.where), notes=tuple(notes)
-        )
+        graph = graph_from_table(table, ReadOptions(columns=range(1, len(names) + 1)), self.where)
+        one = relation is None and self.options.relation_name is None
+        both_ways = self.num_undirected == sum(map(len, self.blocks[0]))
+        return replace(graph, notes=tuple(notes), one_relation=one, undirected=both_ways or None)
+
+    def _rename_nodes(self, columns: list[pa.ChunkedArray], notes: list[str]) -> None:
+        """Replace ids of nodes that are only numbers by their names, if each has its own."""
+        used = {node for at in (0, 2) for chunk in columns[at].chunks for node in chunk.dictionary.to_pylist()}
+        if not self.named or len(set(self.names.values())) < len(self.names) or not used <= self.names.keys():
+            return
+        for at in (0, 2):
+            chunks = []
+            for chunk in columns[at].chunks:
+                texts = [self.names[node] for node in chunk.dictionary.to_pylist()]
+                chunks.append(pa.DictionaryArray.from_arrays(chunk.indices, pa.array(texts, pa.string())))
+            columns[at] = pa.chunked_array(chunks)
+        notes.append(f"{self.where}: nodes have the names in their data 'name', because their ids are only numbers")
 
 
 def _tag(element: ElementTree.Element) -> str:

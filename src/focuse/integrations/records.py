@@ -1,0 +1,154 @@
+"""Read tables in JSON, JSON Lines and Excel files."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from focuse.data.graph import Graph
+from focuse.data.readers import (
+    SAMPLE_ROWS,
+    ReadOptions,
+    graph_from_table,
+    inspect_file,
+    open_decompressed,
+    records_to_arrow,
+    rows_to_arrow,
+)
+from focuse.data.roles import is_header
+from focuse.data.sniffer import names_headings
+from focuse.errors import FocuseError, install_command
+from focuse.integrations.networks import undirected
+
+EDGE_LISTS = ("edges", "links", "relationships", "relations", "triples")  # keys of an object that holds a graph
+
+
+def read_json(path: Path, options: ReadOptions) -> Graph:
+    """Read JSON Lines, or JSON: a list of objects or of rows, an object of columns, or a graph with its edges."""
+    where = str(path)
+    inspect_file(path)
+    try:
+        with open_decompressed(path) as stream:
+            text = stream.read().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise FocuseError(f"{path}: not UTF-8 text; save the file as UTF-8") from None
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise FocuseError(f"{path}: damaged compressed file: {' '.join(str(error).split())[:200]}") from None
+    value = _parse(text, where)
+    notes: list[str] = []
+    is_undirected = False
+    if isinstance(value, dict):
+        is_undirected = value.get("directed") is False
+        key = next((key for key in EDGE_LISTS if isinstance(value.get(key), list)), None)
+        value = value[key] if key is not None else _from_columns(value)
+        notes = [f"{where}: the edges are the list {key!r}"] if key is not None else []
+    if not isinstance(value, list) or not value:
+        raise FocuseError(f'{where}: no edges; expected a list of objects such as {{"head": …, "tail": …}}')
+    if all(isinstance(row, list) for row in value):
+        graph = graph_from_table(rows_to_arrow(value, where), options, where, header=False)
+    else:
+        graph = graph_from_table(records_to_arrow(value, where), options, where)
+    graph = replace(graph, notes=(*notes, *graph.notes))
+    return undirected(graph, where) if is_undirected else graph
+
+
+def _parse(text: str, where: str) -> Any:
+    """Return the value of a JSON text, or the list of those of its lines."""
+    try:
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            if error.msg != "Extra data" or "\n" not in text[: error.pos + 1]:
+                raise _not_json(where, error.lineno, error) from None
+        values = []
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.strip():
+                try:
+                    values.append(json.loads(line))
+                except json.JSONDecodeError as error:
+                    raise _not_json(where, number, error) from None
+        return values
+    except (RecursionError, ValueError) as error:  # nested too deep, or a number of thousands of digits
+        raise FocuseError(f"{where}: JSON that cannot be read: {str(error)[:200]}") from None
+
+
+def _not_json(where: str, line: int, error: json.JSONDecodeError) -> FocuseError:
+    return FocuseError(f"{where}, line {line}: not JSON: {error.msg} (column {error.colno}); correct it")
+
+
+def _from_columns(value: dict[str, Any]) -> list[Any]:
+    """Return an object of columns, as pandas writes it, as a list of objects; another object is one row."""
+    columns = list(value.values())
+    if columns and all(isinstance(column, Mapping) for column in columns):
+        columns = [list(column.values()) for column in columns]
+    elif not all(isinstance(column, list) for column in columns):
+        return [value]
+    if len({len(column) for column in columns}) != 1:
+        return []
+    return [dict(zip(value, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+# ---- Excel ----------------------------------------------------------------------------------------------------------
+
+
+def read_excel(path: Path, options: ReadOptions) -> Graph:
+    """Read the first sheet of an Excel file that has cells; a header is recognized as in a text file."""
+    where = str(path)
+    try:
+        from openpyxl import load_workbook
+    except ImportError:
+        raise FocuseError(f"reading Excel files needs openpyxl; {install_command('excel')}") from None
+    inspect_file(path)
+    try:
+        _refuse_entities(path)
+        with path.open("rb") as file:
+            book = load_workbook(file, read_only=True, data_only=True)
+            sheets = [(sheet.title, _cells(sheet)) for sheet in islice(book.worksheets, 1)]
+            titles = [sheet.title for sheet in book.worksheets]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, SyntaxError) as error:
+        text = " ".join(str(error).split())[:200]
+        raise FocuseError(f"{path}: not a readable Excel file (.xlsx): {text}") from None
+    title, (rows, first_row) = sheets[0] if sheets else ("", ([], 1))
+    if not rows:
+        raise FocuseError(f"{where}: the sheet {title!r} is empty; expected columns head, relation, tail and weight")
+    columns = list(map(list, zip(*rows, strict=True)))
+    header = options.header
+    if header is None:
+        header = names_headings(options) or is_header(rows[0], [column[1 : SAMPLE_ROWS + 1] for column in columns])
+    names = [column[0].strip() if header else "" for column in columns]
+    cells = [pa.array(column[bool(header) :], pa.string()) for column in columns]
+    graph = graph_from_table(pa.table(cells, names), options, where, bool(header), first_row + bool(header))
+    if len(titles) > 1:
+        rest = ", ".join(map(repr, titles[1:6]))
+        note = f"{where}: the sheet {title!r} was read, not {rest}{' …' if len(titles) > 6 else ''}"
+        graph = replace(graph, notes=(note, *graph.notes))
+    return graph
+
+
+def _refuse_entities(path: Path) -> None:
+    """Raise FocuseError if a part of the archive declares entities, which a spreadsheet never does."""
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            with archive.open(name) as part:
+                if b"<!DOCTYPE" in part.read(4096):
+                    raise FocuseError(f"{path}: {name} declares entities; save the sheet again with a spreadsheet")
+
+
+def _cells(sheet: Any) -> tuple[list[list[str]], int]:
+    """Return the cells of a sheet as text, without empty rows and columns around them, and the first row's number."""
+    rows = [["" if cell is None else str(cell) for cell in row] for row in sheet.iter_rows(values_only=True)]
+    filled = [number for number, row in enumerate(rows) if any(cell.strip() for cell in row)]
+    if not filled:
+        return [], 1
+    rows = rows[filled[0] : filled[-1] + 1]
+    width = max(map(len, rows))
+    rows = [[*row, *[""] * (width - len(row))] for row in rows]
+    used = [index for index in range(width) if any(row[index].strip() for row in rows)]
+    return [[row[index] for index in used] for row in rows], filled[0] + 1
