@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from focuse.config import SETTINGS, Config, show_settings
 from focuse.data.graph import Graph
@@ -55,6 +55,9 @@ from focuse.training.memory_planner import partition_if_needed
 from focuse.training.problem import build_model
 from focuse.training.shared_memory import PreparedData, prepare_once_per_machine
 from focuse.training.trainer import Trainer, make_trainer
+
+if TYPE_CHECKING:
+    from focuse.report.summary import Summary
 
 
 @dataclass
@@ -303,6 +306,7 @@ class Run:
         rerank: int | None = None,
         max_scores: float = MAX_SCORES,
         base_rate: float | None = None,
+        weights: bool = True,
         progress: bool = False,
     ) -> ResultTable:
         """Find the most probable links that the graph lacks.
@@ -331,6 +335,9 @@ class Run:
             Refuse to score more links.
         base_rate
             The fraction of true links among those searched, by default estimated per relation.
+        weights
+            Whether to predict weights, and to use graph features for probabilities. Without them, probabilities follow
+            from the scores alone, which is much faster in a run that has not predicted weights yet.
         progress
             Whether to show the progress on stderr; Ctrl-C then returns the best links so far.
 
@@ -358,6 +365,7 @@ class Run:
             rerank=rerank,
             max_scores=max_scores,
             base_rate=base_rate,
+            weights=weights,
             progress=progress,
         )
 
@@ -457,6 +465,16 @@ class Run:
         it as data, and `focuse.report.page.write_explanation` writes it as a page.
         """
         return explain(self, head, relation, tail, top, rules=rules)
+
+    def summary(self, top: int = 5) -> Summary:
+        """Return how good the run is next to a ranking by frequency, and its `top` most probable new links.
+
+        It takes seconds: at most 5,000 test triples are ranked, and probabilities follow from scores alone. `print`
+        shows it as text, `to_dict()` gives it as data.
+        """
+        from focuse.report.summary import summarize
+
+        return summarize(self, top)
 
     def report(self, path: str | Path, test: Any = None, *, progress: bool | Reporter = False) -> Path:
         """Write a self-contained HTML report on the run and return its path.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,9 +41,11 @@ def _forget() -> None:
 def test_suggested_command_after_training_works(inside, refused_inside, own, graph_file):
     shown = inside("train", graph_file, "--model", "mine_here:Mine", "--out", "my run", *SMALL)
     following = shown.splitlines()[-1]
-    assert following == "next: focuse --trust mine_here evaluate 'my run'"
+    typed = shlex.split(following)
+    assert typed[:4] == ["next:", "focuse", "--trust", "mine_here"]
     _forget()
     assert "--trust mine_here" in refused_inside("evaluate", "my run")
+    assert inside(*typed[2:])
     assert "MRR" in inside("--trust", "mine_here", "evaluate", "my run")
 
 

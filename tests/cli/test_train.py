@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -63,6 +64,11 @@ def test_json_is_one_object_with_the_documented_keys(trained, small):
         "settings",
         "provenance",
         "finished",
+        "quality",
+        "new_links",
+        "notes",
+        "next",
+        "leakage",
     }
     assert data["finished"] == "all epochs"
     assert data["run"] == str(trained.folder)
@@ -120,11 +126,79 @@ def test_resuming_a_finished_run_gives_a_note(command, trained):
 def test_text_output_suggests_the_next_command_and_quiet_prints_nothing(command, graph_file, tmp_path):
     done = command("train", graph_file, "--out", tmp_path / "run", "--quiet", *QUICK, check=True)
     assert done.stderr == ""
-    first, second = done.stdout.splitlines()
+    first, leakage, quality, *links, following = done.stdout.splitlines()
     assert re.fullmatch(rf"{tmp_path}/run: 2 epochs in \d+\.\d s on 480 triples", first)
-    assert second == f"next: focuse evaluate {tmp_path}/run"
+    assert "leakage: the reverse of 36 of 60 test triples" in leakage
+    assert re.search(r"^(no )?(better|worse) than ranking by .* on 60 test triples: MRR 0\.\d{3} against", quality)
+    assert links[0] == "new links, with the probability that they are true:"
+    assert len(links) == 6
+    assert following.startswith("next: focuse ")
     again = command("train", "--resume", tmp_path / "run", "--epochs", "3", "--json", "--quiet", check=True)
     assert json.loads(again.stdout)["epochs"] == 3
+
+
+NAMES = ("Ward Nurse", 'it\'s "quoted"', "-x", "$HOME `id`", "ünï · 名")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_next_command_runs_as_printed_in_a_shell(command, tmp_path, name):
+    relations = 1 + NAMES.index(name) % 2
+    rows = [(name + "!" * (i % 2), f"is r{i // 2 % relations}", f"t {i * 3 % 13}", i) for i in range(20)]
+    text = "".join("\t".join(map(str, row)) + "\n" for row in rows)
+    (tmp_path / "a graph.tsv").write_text(f"head\trelation\ttail\tweight\n{text}", encoding="utf-8")
+    data = json.loads(command("train", "a graph.tsv", "--quiet", "--json", *QUICK, cwd=tmp_path, check=True).stdout)
+    best, typed = data["new_links"][0], data["next"]
+    assert best["head"] in (name, f"{name}!")
+    assert typed.startswith("focuse predict runs/a-graph --head ")
+    assert ("--relation" in typed) == (relations == 2)
+    shell = f'focuse() {{ "{sys.executable}" -m focuse "$@"; }}; {typed} --scores-only --json'
+    done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    answers = json.loads(done.stdout)["rows"]
+    assert {(row["head"], row["relation"]) for row in answers} == {(best["head"], best["relation"])}
+    assert best["tail"] in {row["tail"] for row in answers}
+
+
+def test_run_that_is_worse_and_still_improving_is_continued(command, graph_file, tmp_path):
+    asked = ["--epochs", "2", "--dim", "4", "--lr", "1e-6", "--eval-every", "2", "--weight-mode", "none"]
+    asked += ["--test-fraction", "0.3", "--quiet"]
+    done = command("train", graph_file, *asked, "--out", "my run", cwd=tmp_path, check=True)
+    _, _, quality, *_, following = done.stdout.splitlines()
+    assert quality.startswith("worse than ranking by ")
+    assert following == "next: focuse train --resume 'my run' --epochs 4"
+    again = command(*shlex.split(following)[2:], "--json", cwd=tmp_path, check=True)
+    assert json.loads(again.stdout)["epochs"] == 4
+
+
+def test_folder_is_named_after_the_file_and_never_overwritten(command, small, tmp_path):
+    small.write(tmp_path / "play counts.v2.csv.gz")
+    (tmp_path / "runs" / "play-counts.v2").mkdir(parents=True)  # empty, as of a training that has just started
+    for name in ("play-counts.v2-2", "play-counts.v2-3"):
+        done = command("train", "play counts.v2.csv.gz", "--quiet", *QUICK, cwd=tmp_path, check=True)
+        assert done.stdout.startswith(f"runs/{name}: 2 epochs")
+        assert "MRR" in command("evaluate", f"runs/{name}", cwd=tmp_path, check=True).stdout
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
+        "play-counts.v2",
+        "play-counts.v2-2",
+        "play-counts.v2-3",
+    ]
+    assert not list((tmp_path / "runs" / "play-counts.v2").iterdir())
+
+
+def test_several_processes_need_a_folder(refused, graph_file, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert "several processes need the same folder: give --out RUN" in refused("train", graph_file, cwd=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_graph_of_few_edges_has_answers_too(command, tmp_path):
+    (tmp_path / "g.csv").write_text("a,b,1\nb,c,2\nc,d,3\nd,e,4\ne,a,5\n")
+    done = command("train", "g.csv", "--quiet", *QUICK, cwd=tmp_path, check=True)
+    first, quality, links, *_, following = done.stdout.splitlines()
+    assert first.startswith("runs/g: 2 epochs")
+    assert quality == "no test triples: how good the run is was not measured"
+    assert links == "new links:"
+    assert following.startswith("next: focuse predict runs/g --head ")
 
 
 def test_progress_on_a_terminal_is_a_bar(graph_file, tmp_path):
@@ -182,8 +256,10 @@ class TestRefused:
                 "requires negative_sampling 'per-triple'",
             ),
             ("g.tsv --out taken", "taken: exists and is not empty; choose another folder"),
-            ("g.tsv", "focuse train GRAPH --out RUN"),
-            ("--out run", "focuse train GRAPH --out RUN"),
+            ("--out run", "train needs a GRAPH: focuse train GRAPH (or --resume RUN)"),
+            ("missing.tsv", "missing.tsv: No such file or directory; give the path"),
+            ("g.tsv --model complx", "unknown model 'complx' (did you mean complex?)"),
+            ("taken/thesis --partitions 8:2", "partitions requires engine 'partitioned', not 'auto'"),
             ("--resume nowhere", "nowhere: not a run"),
             ("g.tsv --out run --init-from taken", "taken: not a run"),
             ("g.tsv --out run --beta 0.5", "beta requires weight_mode 'focuse', not 'soft-labels'"),

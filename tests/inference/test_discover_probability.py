@@ -97,3 +97,18 @@ def test_recalibration_changes_link_probabilities(run: focuse.Run) -> None:
     before = discovery_predictor(run).probability
     run.calibrate("platt" if before.method == "isotonic" else "isotonic")  # type: ignore[union-attr]
     assert discovery_predictor(run).probability.method != before.method  # type: ignore[union-attr]
+
+
+def test_probability_by_score_alone_needs_no_estimator(small: focuse.Graph) -> None:
+    run = focuse.train(small, dim=6, epochs=4, label_exponent=1.0, progress=False)
+    links = run.discover(top=50, weights=False)
+    assert run.fitted.estimator is None
+    assert run.fitted.calibration is None
+    assert all(row.weight_mean is None and 0 < row.probability < 1 for row in links)
+    for name in run.graph.relations:
+        rows = sorted((row.score, row.probability) for row in links if row.relation == name)
+        assert np.all(np.diff([probability for _, probability in rows]) >= -1e-12)
+    # Both kinds of probabilities of a run are kept apart.
+    with_features = run.discover(top=50)
+    assert all(row.weight_mean is not None for row in with_features)
+    assert run.discover(top=50, weights=False) == links

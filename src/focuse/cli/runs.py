@@ -131,6 +131,7 @@ def discover(
     rerank: Annotated[int | None, option("Best links per relation to order by probability. Default: 2000.")] = None,
     max_scores: Annotated[float, option("Refuse to score more links.")] = 2e10,
     base_rate: Annotated[float | None, option("Fraction of true links among all. Default: estimated.")] = None,
+    scores_only: Annotated[bool, option("Predict no weights; probabilities by score alone, much faster.")] = False,
     out: LinksOut = None,
     quiet: Quiet = False,
     device: Device = "auto",
@@ -158,6 +159,7 @@ def discover(
         rerank=rerank,
         max_scores=max_scores,
         base_rate=base_rate,
+        weights=not scores_only,
         progress=not quiet,
     )
     show(found, out, as_json, "links")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,7 +38,9 @@ def train(
     context: typer.Context,
     layout: Layout,
     graph: Annotated[str | None, GraphFile] = None,
-    out: Annotated[Path | None, option("Folder to write the run to.", "Output")] = None,
+    out: Annotated[
+        Path | None, option("Folder to write the run to. Default: a new one in runs, named after the file.", "Output")
+    ] = None,
     resume: Annotated[Path | None, option("Run to continue; only --epochs and --device may change.", "Output")] = None,
     config: Annotated[Path | None, option("TOML of settings, like a run.toml; options override it.", "Input")] = None,
     valid: Valid = None,
@@ -58,6 +65,7 @@ def train(
 ) -> None:
     """Train embeddings of a graph with edge weights and write a run, which can be evaluated and predicts links.
 
+    At the end, it prints how good the run is next to a ranking by frequency, and the five most probable new links.
     Ctrl-C saves a checkpoint; --resume continues from it.
     """
     if settings["model"] in ("list", "pykeen:list"):
@@ -66,8 +74,8 @@ def train(
     progress: dict[str, Any] = {"progress": not quiet, "callbacks": callback or ()}
     if resume is not None:
         run = _resume(context, resume, given, {**progress, "track": track or None})
-    elif graph is None or out is None:
-        raise FocuseError("train needs a GRAPH and a folder: focuse train GRAPH --out RUN (or --resume RUN)")
+    elif graph is None:
+        raise FocuseError("train needs a GRAPH: focuse train GRAPH (or --resume RUN)")
     else:
         from focuse import api
 
@@ -81,9 +89,30 @@ def train(
         # Graphs are read when they are needed: of several processes on a machine, one reads them.
         read = [source and partial(layout.read, source, relation_weights) for source in (graph, valid, test)]
         more = {"valid_fraction": valid_fraction, "test_fraction": test_fraction, "track": track or (), **extra}
-        run = api.train(read[0], valid=read[1], test=read[2], out=out, **progress, **more, **given)
-    data = _summary(run, resume or out)
-    emit(data, _text(data), as_json)
+        with nullcontext(out) if out is not None else _new_folder(graph) as folder:
+            run = api.train(read[0], valid=read[1], test=read[2], out=folder, **progress, **more, **given)
+    _report(run, as_json)
+
+
+@contextmanager
+def _new_folder(graph: str) -> Iterator[Path]:
+    """Create an empty folder in `runs` that is named after a file, and remove it if no run is written to it."""
+    if "WORLD_SIZE" in os.environ:
+        raise FocuseError("several processes need the same folder: give --out RUN")
+    stem = Path(re.sub(r"\.(gz|zst)$", "", graph)).stem
+    name = re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "graph"
+    for number in count(1):
+        folder = Path("runs", name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)  # at once, so that another training of the same file takes another folder
+            break
+        except FileExistsError:
+            continue
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):  # it is not empty
+            os.removedirs(folder)
 
 
 def _list_models(model: str, as_json: bool) -> None:
@@ -143,13 +172,43 @@ def _settings(path: Path, given: dict[str, Any], extra: dict[str, Any], layout: 
     return given
 
 
-def _summary(run: Any, folder: Path | None) -> dict[str, Any]:
+def _report(run: Any, as_json: bool) -> None:
+    """Print a finished training and the first answers of its run."""
+    from focuse.data.out_of_core import LARGE_GRAPH
+
+    data = _data(run)
+    if not as_json:  # at once, because the answers take seconds
+        emit(data, _text(data), as_json)
+    # They would take longer for a graph that is processed in chunks or trained by several processes.
+    answered = "WORLD_SIZE" not in os.environ and len(run.graph) < LARGE_GRAPH
+    summary = run.summary() if answered else None
+    following = _next_line(run, data, summary)
+    text = following if summary is None else f"{summary}\n{following}"
+    answers = {"quality": None, "new_links": None} if summary is None else summary.to_dict()
+    emit({**data, **answers, "next": following.removeprefix("next: ")}, text, as_json)
+
+
+def _next_line(run: Any, data: dict[str, Any], summary: Any) -> str:
+    """Return the next command: to train on, to complete triples like the best new link, or to evaluate the run."""
+    model, folder, epochs = run.settings.model, data["run"], len(run.history)
+    if summary is None or not len(summary.new_links):
+        return next_line(model, "evaluate" if data["test_rows"] else "discover", folder)
+    quality, link = summary.quality, summary.new_links[0]
+    if quality is not None and not quality.useful and data["best_epoch"] == epochs:  # it was still improving
+        return next_line(model, "train", "--resume", folder, "--epochs", str(2 * epochs))
+    if not (link.head + link.relation).isprintable():  # a terminal would not print the name as it is
+        return next_line(model, "discover", folder)
+    words = ["--head", link.head, *(["--relation", link.relation] if len(run.graph.relations) > 1 else [])]
+    return next_line(model, "predict", folder, *words, "--new-only")
+
+
+def _data(run: Any) -> dict[str, Any]:
     from focuse.data.statistics import leakage_note
     from focuse.training.validation import best_epoch_row
 
     best, splits = best_epoch_row(run.history) or {}, run.splits
     return {
-        "run": str(folder),
+        "run": str(run.folder),
         "epochs": len(run.history),
         "finished": None if run.last is None else run.last.progress.finished,
         "best_epoch": best.get("epoch"),
@@ -176,8 +235,6 @@ def _text(data: dict[str, Any]) -> str:
         lines.append(f"{data['finished']} at epoch {data['epochs']} of {total}; --resume continues")
     if data["leakage"]:
         lines.append(data["leakage"])
-    if data["test_rows"]:
-        lines.append(next_line(data["settings"]["model"], "evaluate", data["run"]))
     return "\n".join(lines)
 
 

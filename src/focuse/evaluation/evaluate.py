@@ -16,7 +16,7 @@ import torch
 
 from focuse.data.graph import AlignedGraph, Graph, concatenate
 from focuse.data.statistics import leakage_note
-from focuse.data.triple_index import TripleIndex, build_triple_index, contained_in, id_tensors
+from focuse.data.triple_index import TripleIndex, contained_in, id_tensors, relevant_triple_index
 from focuse.data.weights import unit_strength
 from focuse.engines.base import Scorer
 from focuse.errors import FocuseError, counted
@@ -193,12 +193,22 @@ def _notes(test: AlignedGraph, train: Graph, in_train: int, sample: int | None) 
 
 
 def evaluate_baselines(
-    train: Graph, valid: Graph, test: AlignedGraph, graphs: list[Graph], device: torch.device | str = "cpu"
+    train: Graph,
+    valid: Graph,
+    test: AlignedGraph,
+    graphs: list[Graph],
+    device: torch.device | str = "cpu",
+    sample_candidates: int | None = None,
 ) -> dict[str, Evaluation]:
-    """Evaluate the ranking baselines on `test` (in train's ids), by name; `graphs` hold the known triples."""
-    known = build_triple_index([*graphs, test.graph], device)
-    scorers = {FREQUENCY: FrequencyScorer(train, device), LINKED: LinkedScorer(train, device)}
-    evaluations = {name: evaluate(scorer, test, train, known, valid=valid) for name, scorer in scorers.items()}
+    """Evaluate the ranking baselines on `test` (in train's ids), by name; `graphs` hold the known triples.
+
+    With `sample_candidates`, they rank the same sampled entities as every other scorer.
+    """
+    known = relevant_triple_index([*graphs, test.graph], test.graph, device)
+    evaluations = {
+        name: evaluate(scorer(train, device), test, train, known, valid=valid, sample_candidates=sample_candidates)
+        for name, scorer in {FREQUENCY: FrequencyScorer, LINKED: LinkedScorer}.items()
+    }
     # Notes are removed, because the model's evaluation has the same ones.
     return {name: replace(evaluation, notes=()) for name, evaluation in evaluations.items()}
 

@@ -18,7 +18,7 @@ from focuse.errors import FocuseError
 from focuse.inference.calibration import Probability, evidence, fit_probability
 from focuse.inference.link_search import SAMPLE_SIZE, CandidateSpace, FoundLinks, search_all
 from focuse.inference.predict import Ids, Names, find_names
-from focuse.inference.weight_predictor import WeightPredictor
+from focuse.inference.weight_predictor import WeightPredictor, score_predictor
 from focuse.option_strings import check_count, check_fraction
 from focuse.random_streams import RandomStream
 from focuse.results import ResultTable
@@ -51,6 +51,7 @@ def discover(
     rerank: int | None = None,
     max_scores: float = MAX_SCORES,
     base_rate: float | None = None,
+    weights: bool = True,
     progress: bool = False,
 ) -> ResultTable:
     """Return the most probable missing links; see `Run.discover`."""
@@ -82,7 +83,7 @@ def discover(
             f"discover: {space.num_pairs:,} links to score, {cost / max_scores:,.1f} times the limit; name relations, "
             f"heads or tails, choose strategy 'popular' or 'sampled', or raise max_scores to {cost:,}"
         )
-    predictor = discovery_predictor(run, any_type, base_rate)
+    predictor = discovery_predictor(run, any_type, base_rate, weights)
     if min_probability > 0 and predictor.probability is None:
         raise FocuseError(
             "min_probability: the run has no probabilities; train it with validation triples (valid or valid_fraction)"
@@ -185,12 +186,18 @@ LINKS_PER_TRIPLE, MAX_LINKS = 20, 10_000  # sampled links per held-out triple, a
 MIN_RATE = 1e-9
 
 
-def discovery_predictor(run: Run, any_type: bool = False, base_rate: float | None = None) -> WeightPredictor:
-    """Return the predictor of a run whose probabilities are those of missing links; they are fitted once per run."""
-    predictor, fitted = run.weight_predictor(full=True), run.fitted.link_probability
-    if any_type not in fitted:
-        fitted[any_type] = fit_link_probability(predictor, any_type)
-    probability = fitted[any_type] or predictor.probability
+def discovery_predictor(
+    run: Run, any_type: bool = False, base_rate: float | None = None, weights: bool = True
+) -> WeightPredictor:
+    """Return the predictor of a run whose probabilities are those of missing links; they are fitted once per run.
+
+    Without `weights`, probabilities depend on the score alone, and no estimator by graph features is fitted.
+    """
+    predictor = run.weight_predictor(full=True) if weights else score_predictor(run)
+    fitted, kind = run.fitted.link_probability, (any_type, weights)
+    if kind not in fitted:
+        fitted[kind] = fit_link_probability(predictor, any_type)
+    probability = fitted[kind] or predictor.probability
     if base_rate is not None and probability is not None:
         probability = probability.at(base_rate)
     return replace(predictor, probability=probability)

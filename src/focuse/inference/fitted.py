@@ -64,7 +64,7 @@ class FittedCache:
     before_fitting: Callable[[], None] | None = None  # called before a fit that may take minutes
     # Parts of discovery, similarity and explanations.
     known_triples: TripleIndex | None = None
-    link_probability: dict[bool, Probability | None] = field(default_factory=dict)  # by `any_type`
+    link_probability: dict[tuple[bool, bool], Probability | None] = field(default_factory=dict)  # (any_type, weights)
     entities_by_relation: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     trained_objective: TrainedObjective | None = None
     rule_base: RuleBase | None = None

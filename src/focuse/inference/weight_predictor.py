@@ -177,7 +177,8 @@ class WeightPredictor:
         columns = dict.fromkeys(("weight_mean", "weight_median", "weight_low", "weight_high", "probability"), nothing)
         if self.estimator is None:
             known = nothing if self.calibration is None else self.given_true(head, relation, tail)
-            return columns | {"weight_mean": known, "weight_median": known}
+            chance = nothing if self.probability is None else self.probable(head, relation, tail)
+            return columns | {"weight_mean": known, "weight_median": known, "probability": chance}
         found = self.estimator(head, relation, tail)
         columns["weight_mean"] = self.units.from_unit(found.mean, relation)
         columns["weight_median"] = self.units.from_unit(found.median, relation)
@@ -359,6 +360,12 @@ def weight_predictor(run: Run, full: bool = False) -> WeightPredictor:
         cache.probability = _fit_probability(run, known, None, None, BASE_RATE)
         cache.store(*stored)
     return replace(known, probability=cache.probability)
+
+
+def score_predictor(run: Run) -> WeightPredictor:
+    """Return a predictor of probabilities by the score alone, which is fitted in a second; it predicts no weights."""
+    plain = _plain_predictor(run)
+    return replace(plain, probability=_fit_probability(run, plain, None, None, BASE_RATE))
 
 
 def _plain_predictor(run: Run) -> WeightPredictor:
