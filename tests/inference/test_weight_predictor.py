@@ -15,6 +15,7 @@ import focuse
 from focuse.data.graph import Graph, from_columns
 from focuse.data.readers import read
 from focuse.errors import FocuseError
+from focuse.evaluation.metrics import spearman
 from focuse.inference import fitted, weight_estimator, weight_predictor
 from focuse.inference.fitted import ESTIMATOR_FILE, PROBABILITY_FILE
 from focuse.inference.weight_predictor import column_predictor, validation_parts
@@ -393,6 +394,27 @@ def test_ndcg_of_baselines_does_not_depend_on_the_direction_of_weights() -> None
     )
     assert "inverse copy, else 0" not in far
     assert far["inverse copy"].linear == pytest.approx(near["inverse copy"].linear)
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_heavy_tailed_weights_are_predicted_by_their_logarithms(tmp_path: Path, lower: bool) -> None:
+    stars = rated(2000)
+    counts = replace(stars, weight=np.exp((-4 if lower else 4) * (stars.weight - 1)))  # over seven orders of magnitude
+    short: dict[str, Any] = {"dim": 8, "epochs": 2, "eval_every": 2, "valid_fraction": 0.2, "lower_is_better": lower}
+    run = focuse.train(counts, out=tmp_path / "run", progress=False, **short)
+    assert run.settings.weight_scaling == "quantile"
+    test = run.splits.test
+    found = run.predict_weights(test)
+    assert spearman(found["weight_mean"], test.weight) > 0.8
+    errors = np.abs(np.log(found["weight_mean"]) - np.log(test.weight))
+    assert np.median(errors) < 1.5  # factors, of a range of e^16
+    inside = (found["weight_low"] <= test.weight) & (test.weight <= found["weight_high"])
+    assert inside.mean() > 0.8
+    again = focuse.load(tmp_path / "run").predict_weights(test)
+    for name in NUMBERS:
+        np.testing.assert_array_equal(again[name], found[name])
+    plain = focuse.train(counts, weight_scaling="relation", progress=False, **short)
+    assert weight_predictor._plain_predictor(plain).units.offset is None
 
 
 @pytest.mark.slow
