@@ -1,4 +1,4 @@
-"""Scalings of heavy-tailed weights: min-max within the relation against logarithms and ranks.
+"""Scalings of heavy-tailed weights: min-max within the relation against ranks and logarithms.
 
     python benchmarks/weight_scaling.py --seeds 3                          # graphs that the script generates
     python benchmarks/weight_scaling.py --data FOLDER --device cuda        # and the public tables in a folder
@@ -28,35 +28,38 @@ from focuse.data.graph import Graph
 from focuse.data.splits import split
 from focuse.evaluation.metrics import spearman
 
-SCALINGS = ("relation", "log", "quantile")
+SCALINGS = ("relation", "quantile", "log")
 TABLES: dict[str, dict[str, Any]] = {
     "affinities": {
         "file": "bindings-drugbank-gene.tsv.gz", "head": "drugbank_name", "tail": "gene_symbol",
         "weight": "affinity_nM", "lower_is_better": True,
     },
-    "associations": {"file": "usf_cue_target_pairs.csv.gz", "head": "CUE", "tail": "TARGET", "weight": "#P"},
 }  # fmt: skip
 GENERATED = ("plays", "citations")
-FIGURES = ("valid_top", "valid_order", "test_top", "test_all", "test_order", "spearman", "log10_mae")
+FIGURES = ("valid_top", "valid_all", "valid_order", "test_top", "test_all", "test_order", "spearman", "log10_mae")
 
 
-def play_counts(users: int = 1000, artists: int = 2000, seed: int = 0) -> Graph:
-    """Listeners and how often each played an artist: taste in few dimensions, popularity, and log-normal counts.
+def play_counts(users: int, seed: int = 0) -> Graph:
+    """Listeners, the 50 artists that each likes best, and how often he played them.
 
-    A listener plays what he likes, more often the more he likes it, and some play a hundred times as much as others.
+    Taste and style are mixtures of 60 genres, the popularity of artists is exponential, and counts are log-normal: some
+    listeners play ten times as much as others.
     """
-    random = np.random.default_rng(seed)
-    taste, style = random.normal(size=(users, 6)), random.normal(size=(artists, 6))
-    popular, active = random.normal(0, 1.2, artists), random.normal(4.0, 1.0, users)
-    liking = taste @ style.T / 6**0.5
-    chosen = liking + popular + random.gumbel(size=liking.shape)
-    count = random.integers(10, 41, users)
-    rows = [(user, artist) for user in range(users) for artist in np.argsort(-chosen[user])[: count[user]]]
-    user, artist = np.array(rows).T
-    log_count = active[user] + 0.9 * liking[user, artist] + 0.3 * popular[artist] + random.normal(0, 0.6, len(user))
-    plays = np.maximum(np.exp(log_count), 1).round()
-    edges = zip(user, artist, plays, strict=True)
-    return focuse.read([(f"user {u}", "plays", f"artist {a}", float(w)) for u, a, w in edges])
+    random, dimensions = np.random.default_rng(seed), 12
+    artists = round(9.3 * users)
+    genres = 1.6 * random.normal(size=(60, dimensions))
+    taste, style = (
+        genres[random.integers(0, 60, size)] + 0.7 * random.normal(size=(size, dimensions)) for size in (users, artists)
+    )
+    popular, active = 1.5 * random.standard_exponential(artists), random.normal(5.65, 0.9, users)
+    rows: list[tuple[str, str, str, float]] = []
+    for user in range(users):
+        appeal = 2.2 * (style @ taste[user]) / (1.5 * dimensions) + popular + random.gumbel(size=artists)
+        best = np.argsort(-appeal)[:50]
+        log_count = active[user] + 0.45 * (appeal[best] - appeal[best].mean()) + random.normal(0, 0.55, 50)
+        plays = np.maximum(np.exp(log_count), 1).round()
+        rows += [(f"user {user}", "plays", f"artist {a}", float(w)) for a, w in zip(best, plays, strict=True)]
+    return focuse.read(rows)
 
 
 def citation_counts(fields: int = 40, papers: int = 1500, seed: int = 0) -> Graph:
@@ -78,7 +81,7 @@ def graphs(options: argparse.Namespace) -> dict[str, Graph]:
     if options.smoke:
         small = smoke.graph()
         return {"smoke": replace(small, weight=np.exp(8 * small.weight))}
-    made = {"plays": play_counts, "citations": citation_counts}
+    made = {"plays": lambda: play_counts(options.users), "citations": citation_counts}
     found = {name: make() for name, make in made.items() if not options.graphs or name in options.graphs}
     for name, table in TABLES.items():
         path = Path(options.data or "") / table["file"]
@@ -108,6 +111,7 @@ def figures(graph: Graph, scaling: str, seed: int, options: argparse.Namespace) 
         "seed": seed,
         "label_exponent": run.settings.label_exponent,
         "valid_top": on_valid.top.mrr,
+        "valid_all": on_valid.all.mrr,
         "valid_order": on_valid.order.relation.share,
         "test_top": on_test.top.mrr,
         "test_all": on_test.all.mrr,
@@ -139,6 +143,7 @@ def main() -> None:
     parser.add_argument("--graphs", nargs="+", choices=(*GENERATED, *TABLES), help="default: all that are at hand")
     parser.add_argument("--data", default=os.environ.get("FOCUSE_DATA"), help="folder of the public tables")
     parser.add_argument("--scalings", nargs="+", default=SCALINGS)
+    parser.add_argument("--users", type=int, default=1892, help="of the generated play counts")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--label-exponent", type=float, help="default: selected on validation")

@@ -413,6 +413,7 @@ def test_heavy_tailed_weights_are_predicted_by_their_logarithms(tmp_path: Path, 
     again = focuse.load(tmp_path / "run").predict_weights(test)
     for name in NUMBERS:
         np.testing.assert_array_equal(again[name], found[name])
+    assert not any("complex, mean does not beat" in note for note in run.evaluate_weights().notes)  # by logarithms
     plain = focuse.train(counts, weight_scaling="relation", progress=False, **short)
     assert weight_predictor._plain_predictor(plain).units.offset is None
 

@@ -559,7 +559,7 @@ def _evaluate(
     ranked = fit_weight_baselines(strengths) | ({} if train.lower_is_better else fit_zero_baseline(train))
     for name, baseline in ranked.items():
         gains[name] = evaluate.ndcg(WeightBaselineScorer(baseline, train, predictor.scorer.device), asked)
-    notes += _verdict(predictor, test, table, list(named))
+    notes += _verdict(predictor, test, table, positive)
     intervals = None if estimates is None else _intervals(predictor, estimates, test, rows, coverage)
     return replace(table, notes=(*table.notes, *notes), ndcg=gains, intervals=intervals)
 
@@ -601,10 +601,18 @@ def _predictors(predictor: WeightPredictor, estimates: Lookup | None) -> dict[st
     return named
 
 
-def _verdict(predictor: WeightPredictor, test: Graph, table: WeightEvaluation, names: list[str]) -> list[str]:
-    """Return warnings about weights that are not useful."""
+def _verdict(
+    predictor: WeightPredictor, test: Graph, table: WeightEvaluation, named: dict[str, Predictor]
+) -> list[str]:
+    """Return warnings about weights that are not useful; heavy-tailed ones are compared by their logarithms."""
     errors = {name: row["positives"].errors.mse for name, row in table.rows.items() if "positives" in row}
-    worse = [name for name in names if not errors[name] < errors[RELATION_MEAN]]
+    if predictor.units.offset is not None:
+        ids, scaled = (test.head, test.relation, test.tail), predictor.unit_weights
+        weights = {name: scaled(replace(test, weight=predict(*ids))).weight for name, predict in named.items()}
+        weights[RELATION_MEAN] = relation_means(scaled(predictor.splits.train))(*ids)
+        truth = scaled(test).weight
+        errors = {name: float(np.mean((weight - truth) ** 2)) for name, weight in weights.items()}
+    worse = [name for name in named if not errors[name] < errors[RELATION_MEAN]]
     notes = [f"{name} does not beat the relation mean on the test triples" for name in worse]
     order = spearman(predictor.score(test.head, test.relation, test.tail), predictor.unit_weights(test).weight)
     if order < -2 / np.sqrt(max(len(test) - 1, 1)):  # a smaller correlation may be due to chance
