@@ -146,7 +146,11 @@ def test_relations_are_named_where_they_differ() -> None:
 def test_heavy_tails_say_how_they_are_scaled() -> None:
     counts = np.round(np.exp(np.linspace(0, 12.5, 200)))
     (found,) = check_weights(graph_of(counts))
-    assert str(found).startswith("the weights have a heavy tail (1 to 268337, median 502)")
+    assert str(found) == (
+        "the weights have a heavy tail (1 to 268337, median 502): training uses their ranks, predictions their "
+        "logarithms (weight_scaling 'relation' uses them as they are)"
+    )
+    assert "training and predictions use their logarithms" in str(check_weights(graph_of(counts), "log")[0])
     assert kinds(graph_of(counts), "relation") == ["heavy-tailed"]
     assert "'quantile' sets them apart" in str(check_weights(graph_of(counts), "relation")[0])
 

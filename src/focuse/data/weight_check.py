@@ -197,8 +197,8 @@ def heavy_tail_finding(graph: Graph, scaling: str | None) -> Finding | None:
         return Finding(
             "heavy-tailed", f"{size}: scaled by {scaling!r}, most are nearly equal; 'quantile' sets them apart"
         )
-    learned = "logarithms are learned" if scaling == "log" else "ranks are learned, their logarithms"
-    return Finding("heavy-tailed", f"{size}: their {learned} and predicted (weight_scaling 'relation' changes it)")
+    use = "training and predictions use their" if scaling == "log" else "training uses their ranks, predictions their"
+    return Finding("heavy-tailed", f"{size}: {use} logarithms (weight_scaling 'relation' uses them as they are)")
 
 
 def _count(graph: Graph, rows: Mask | None = None) -> Ids:
