@@ -125,6 +125,7 @@ def test_queries_are_read_from_files(plain: focuse.Run, tmp_path: Path, kind: st
         ("e1\tr0\t\n\t\te3\n", [", row 2:", "2 parts are empty"]),
         ("e1\tr0\te2\n?\t?\t?\n", [", row 2:", "3 parts are empty"]),
         ("e1\tr0\n", ["2 columns; expected head, relation and tail"]),
+        ('"e1 r0 e2\n', ["line 1: one column; expected head, relation and tail"]),
         ("e1\tr0\t\ne1\tr0\n", [", line 2: 2 columns instead of 3"]),
         ("head\trelation\ttail\n", ["the table is empty; expected columns head, relation and tail"]),
         ("", ["empty"]),

@@ -53,7 +53,7 @@ def setting_option(name: str) -> Any:
 
 
 GraphFile = typer.Argument(
-    help="Edges: head, relation, tail and weight, as TSV, CSV (also .gz, .zst), Parquet, RDF or GraphML."
+    help="Edges: head, relation, tail, weight, as TSV, CSV (.gz, .zst), Parquet, JSON, Excel, .mtx, RDF or GraphML."
 )
 RunFolder = Annotated[Path, typer.Argument(help="Folder of a run, written by 'focuse train --out'.")]
 TestFile = Annotated[str | None, typer.Argument(help="Test triples. Default: the run's own.")]

@@ -365,6 +365,8 @@ def _read_query_text(path: Path) -> pa.Table:
     """Read the columns head, relation and tail of a text file, of which one may be empty in each row."""
     found = first_rows(readers.first_lines(path), str(path), None, PARTS)
     first = found.rows[0]
+    if len(first) < 2:
+        raise FocuseError(f"{path}, line {found.ends[0]}: one column; expected {join_words(PARTS)}")
     columns = _query_columns(first)
     parts = PARTS if len(first) > 2 else ("head", "tail")
     layout = TableLayout(
