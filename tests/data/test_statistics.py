@@ -162,3 +162,16 @@ def test_statistics_print_as_a_table() -> None:
     assert "weights: 0.2 to 0.9, mean 0.55" in text
     assert "inverse edge in train                  1 (50.0%)" in text
     assert "for example 'x'" in text
+
+
+def test_description_says_what_the_weights_mean_for_training() -> None:
+    counts = np.round(np.exp(np.linspace(0, 12.5, 200)))
+    found = describe(read([(f"a{n}", "plays", f"b{n}", count) for n, count in enumerate(counts)]))
+    assert [finding["kind"] for finding in found.to_dict()["weight_findings"]] == ["heavy-tailed"]
+    lines = found.to_text().splitlines()
+    assert lines[3] == f"  {found.weight_findings[0]}"
+    assert lines[-1].endswith("| log")  # logarithms of evenly spaced powers are even
+    assert found.per_relation[0].histogram == np.histogram(np.log(counts), 10)[0].tolist()
+    stars = describe(read([(f"a{n}", "rates", f"b{n}", n % 5) for n in range(100)]))
+    assert stars.weight_findings == []
+    assert stars.to_text().endswith("|")
