@@ -132,6 +132,9 @@ def test_weights_at_a_limit_of_measurement_are_censored() -> None:
     (found,) = check_weights(graph_of([*inside, *[0.5] * 70]))
     assert "the lowest one" in str(found)
     assert "'at most'" in str(found)
+    (found,) = check_weights(graph_of([*inside, *[0.0] * 70]))
+    assert str(found).startswith("70% of the weights are 0, the lowest one")
+    assert str(found).endswith("if 0 marks known negatives, use zero_weights 'known-negative'")
     assert check_weights(graph_of([*inside, *[10.0] * 69])) == []  # 69.7 %
 
 

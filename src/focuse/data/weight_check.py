@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from focuse.data.graph import Graph, Ids, Mask, Weights
-from focuse.data.weights import MIN_EDGES_FOR_RANGE, is_heavy_tailed, relation_ranges
+from focuse.data.weights import MAX_EXAMINED, MIN_EDGES_FOR_RANGE, is_heavy_tailed, relation_ranges
 from focuse.errors import counted
 
 MOST = 0.5  # what holds for relations with this fraction of the edges is a finding about the graph
@@ -57,9 +57,11 @@ def check_weights(graph: Graph, scaling: str | None = None) -> list[Finding]:
         return [finding for finding in found if finding is not None]
     if graph.weight.min() == graph.weight.max():
         return []
+    signed = None if graph.lower_is_better else signed_finding(graph.weight)
+    if len(graph) > MAX_EXAMINED:  # a part of the edges shows the distribution as well
+        graph = graph.select(np.arange(0, len(graph), len(graph) // MAX_EXAMINED))
     heading = None if graph.lower_is_better else heading_finding(graph.weight_name, graph.weight, LOWER)
     heading = heading or (None if graph.lower_is_better else p_value_finding(graph))
-    signed = None if heading or graph.lower_is_better else signed_finding(graph.weight)
     labels = two_valued_finding(graph)
     censored = None if labels else censored_finding(graph)
     found = [heading, signed, labels, constant_finding(graph), censored, heavy_tail_finding(graph, scaling)]
@@ -179,11 +181,11 @@ def censored_finding(graph: Graph) -> Finding | None:
             continue
         value = f"{end[rows][0]:g}, the {name} one" if rows.sum() == 1 else f"the {name} of their relation"
         part = at_end[rows[graph.relation]].mean()
-        return Finding(
-            "censored",
-            f"{part:.0%} of the weights are {value}: training learns no order among them, and if they are the limit "
-            f"of a measurement, such a predicted weight means {words!r}",
-        )
+        meaning = f"if they are the limit of a measurement, such a predicted weight means {words!r}"
+        if not end[rows].any():
+            meaning = "if 0 marks known negatives, use zero_weights 'known-negative'"
+        text = f"{part:.0%} of the weights are {value}: training learns no order among them; {meaning}"
+        return Finding("censored", text)
     return None
 
 
