@@ -393,7 +393,7 @@ def test_first_line_that_is_neither_data_nor_header_is_reported(tmp_path: Path) 
     path = put(tmp_path, "person,likes,film,stars\nAnn,likes,Alien,5\n")
     message = complaint(path)
     assert message.startswith(f"{path}, line 1: the weight 'stars'")
-    assert "(header)" in message
+    assert "(--header)" in message
     assert len(read(path, header=True)) == 1
 
 

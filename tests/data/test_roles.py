@@ -403,3 +403,134 @@ def test_roles_given_by_name_hold_in_any_order(order: list[int]) -> None:
     found = choose_roles(columns, asked)
     chosen = found.head, found.relation, found.tail, *found.weights
     assert [names[index or 0] for index in chosen] == ["alpha", "beta", "gamma", "delta"]
+
+
+# ---- what must not be misread ---------------------------------------------------------------------------------------
+
+
+def written(tmp_path: Path, head: str, row: Callable[[int, int, int], Sequence[str]], mark: str = ",") -> Path:
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join([*head.splitlines(), *table(row, mark)]) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("head", ["customer,product,paid", "from,to,paid", ""])
+@pytest.mark.parametrize("cell", ["{}%", "${}", "{} km", "<{}", "{}.50 €", "1'{}99", "{}:30", "−{}"])
+def test_numbers_in_another_form_are_neither_names_nor_left_out(head: str, cell: str, tmp_path: Path) -> None:
+    path = written(tmp_path, head, lambda n, a, b: (person(a), gene(b), cell.format(COUNTS[n])))
+    with pytest.raises(FocuseError, match="is not a number that can be read; write numbers"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "expected"),
+    [  # a column of another kind is not taken for the relation or the tail
+        ("protein1,protein2,species,score", lambda n, a, b: (gene(a), gene(b), "Homo sapiens", SCORES[n]), (0, 1, 3)),
+        ("source,target,directed,weight", lambda n, a, b: (gene(a), gene(b), "True", SCORES[n]), (0, 1, 3)),
+        ("user,item,day,plays", lambda n, a, b: (gene(a), gene(b), f"2021-03-{n % 28 + 1:02}", COUNTS[n]), (0, 1, 3)),
+        ("occupation,skill,importance,level", lambda n, a, b: (gene(a), person(b), SCORES[n], COUNTS[n]), (0, 1, 2)),
+        ("id,similar_id,score", lambda n, a, b: (str(a), str(b), SCORES[n]), (0, 1, 2)),
+        ("emp_id,emp_name,project_id,hours", lambda n, a, b: (str(a), person(a), str(b), COUNTS[n]), None),
+        ("subject,relation,object,score,source", lambda n, a, b: (gene(a), "is", gene(b), SCORES[n], "X"), (0, 2, 3)),
+        ("Source,Target,Type,Start,End,Weight", lambda n, a, b: (gene(a), gene(b), "Directed", "1", "2", SCORES[n]),
+         (0, 1, 5)),
+        ("t,i,j", lambda n, a, b: (TIMES[n], str(a), str(b)), (1, 2, None)),
+        ("var1,var2,r,p_value", lambda n, a, b: (gene(a), gene(b), SCORES[n], SCORES[-n]), None),
+    ],
+)  # fmt: skip
+def test_columns_that_are_no_roles_are_left_out_and_named(head: str, row: Any, expected: Any, tmp_path: Path) -> None:
+    path = written(tmp_path, head, row)
+    if expected is None:
+        with pytest.raises(FocuseError, match=r"which of|several ways"):
+            read(path)
+        return
+    graph = read(path)
+    cells = [row(number, one, two) for number, (one, two) in enumerate(PAIRS)]
+    strip = [(triple[0].split(" ")[-1], triple[2].split(" ")[-1], triple[3]) for triple in rows(graph)]
+    weight = expected[2]
+    assert strip == [
+        (
+            each[expected[0]].split(" ")[-1],
+            each[expected[1]].split(" ")[-1],
+            1.0 if weight is None else float(each[weight]),
+        )
+        for each in cells
+    ]
+    assert graph.notes or len(expected) == len(head.split(","))
+
+
+@pytest.mark.parametrize(
+    ("rows_of", "says"),
+    [
+        (lambda n, a, b: (gene(a), gene(b), ("agonist", "antagonist")[n % 2], SCORES[n]), "several ways"),
+        (lambda n, a, b: (("IsA", "UsedFor")[n % 2], gene(a), gene(b), SCORES[n]), "several ways"),
+        (lambda n, a, b: (gene(a), gene(b), COUNTS[n], COUNTS[-n]), "several ways"),
+        (lambda n, a, b: (gene(a), gene(b), str(2000 + n % 9)), "several ways"),
+        (lambda n, a, b: (gene(a), f"r{FEW[n]}", gene(b), str(2000 + n % 9)), "several ways"),
+        (lambda n, a, b: (f"({gene(a)}", "is", f"{gene(b)})"), "in parentheses"),
+        (lambda n, a, b: (f"{a}.0", f"{b}.0", FEW[n]), "which of"),
+    ],
+)
+def test_tables_without_headings_that_are_unclear_are_refused(rows_of: Any, says: str, tmp_path: Path) -> None:
+    path = written(tmp_path, "", rows_of)
+    with pytest.raises(FocuseError, match=says) as error:
+        read(path)
+    for command in str(error.value).partition("one: ")[2].split(" or "):  # each command that is shown reads the table
+        words = command.split(" --")[1:]
+        given = dict(word.split(" ", 1) for word in words)
+        assert not given or len(read(path, **given)) == len(PAIRS)
+
+
+def test_a_header_is_recognized_by_what_occurs_nowhere_else(tmp_path: Path) -> None:
+    path = written(tmp_path, "Drug,Effect,Disease", lambda n, a, b: (gene(a), f"r{FEW[n]}", person(b)))
+    assert len(read(path)) == len(PAIRS)
+    assert "line 1 is the header (--no-header)" in read(path).notes[0]
+    few = tmp_path / "few.csv"
+    few.write_text("Drug,Disease\nPBX,Asthma\nPAX,Angina\n")
+    assert len(read(few)) == 3  # two rows say nothing
+    assert "line 1 is an edge (--header)" in read(few).notes[0]
+    years = written(tmp_path, "exporter,importer,1990,1995", lambda n, a, b: (gene(a), gene(b), SCORES[n], COUNTS[n]))
+    with pytest.raises(FocuseError, match="exporter, importer, 1990, 1995"):
+        read(years)
+
+
+def test_a_delimiter_at_the_end_of_lines_shifts_no_column(tmp_path: Path) -> None:
+    expected = [(f"user {a}", f"item {b}", float(COUNTS[n])) for n, (a, b) in enumerate(PAIRS)]
+    for head in ("user_id,item_id,rating", "user_id,item_id,rating,"):
+        path = written(tmp_path, head, lambda n, a, b: (str(a), str(b), COUNTS[n], ""))
+        assert [(row[0], row[2], row[3]) for row in rows(read(path))] == expected
+
+
+def test_the_first_line_may_name_the_delimiter_or_the_kind_of_graph(tmp_path: Path) -> None:
+    path = written(tmp_path, "sep=;\nvon;nach;Anzahl", lambda n, a, b: (gene(a), gene(b), COUNTS[n]), ";")
+    assert [row[3] for row in rows(read(path))] == [float(count) for count in COUNTS]
+    for kind, apart in (("bip", True), ("sym", False)):
+        path = written(tmp_path, f"% {kind} weighted", lambda n, a, b: (str(a), str(b), COUNTS[n]), " ")
+        graph = read(path)
+        assert len(graph) == len(PAIRS)
+        assert (rows(graph)[0][0] == f"head {PAIRS[0][0]}") == apart
+        assert "as line 1 says" in graph.notes[0]
+
+
+def test_a_line_with_the_size_of_a_matrix_is_refused(tmp_path: Path) -> None:
+    size = max(max(pair) for pair in PAIRS)
+    path = written(tmp_path, f"{size} {size} {len(PAIRS)}", lambda n, a, b: (str(a), str(b), COUNTS[n]), " ")
+    with pytest.raises(FocuseError, match="number of lines that follow"):
+        read(path)
+
+
+def test_a_negative_or_missing_id_does_not_merge_users_and_items(tmp_path: Path) -> None:
+    path = written(tmp_path, "user_id,item_id,rating", lambda n, a, b: ("-1" if n == 3 else str(a), str(b), FEW[n]))
+    graph = read(path)
+    assert rows(graph)[0][0] == f"user {PAIRS[0][0]}"
+    assert "kept apart" in graph.notes[0]
+    same = written(tmp_path, "user_id,friend_id,calls", lambda n, a, b: (str(a), str(b), FEW[n]))
+    assert "are the same entity" in read(same).notes[0]
+
+
+def test_names_that_may_be_missing_or_differ_in_blanks_are_reported(tmp_path: Path) -> None:
+    path = tmp_path / "names.csv"
+    path.write_text("from,to,weight\nAnn ,NULL,1\nAnn,Bob,2\n")
+    [note] = read(path).notes
+    assert "'NULL' is read as the name of an entity" in note
+    assert "'Ann ' and 'Ann' are different entities" in note

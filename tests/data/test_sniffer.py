@@ -205,7 +205,7 @@ def test_each_fault_has_its_message(line: bytes, message: str) -> None:
 
 def test_text_as_the_first_weight_suggests_a_header() -> None:
     assert fault(b"who\tdoes\twhat\thow\n").endswith(
-        "or say that line 1 is a header (header) or which columns to use (head, relation, tail, weight)"
+        "or say that line 1 is a header (--header), or which column is the weight (--weight)"
     )
     assert "--header" not in fault(b"a\tr\tb\t1\nwho\tdoes\twhat\thow\n")
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 
 from focuse.errors import FocuseError, nearest
@@ -21,17 +23,18 @@ ColumnNames = Sequence[str | int]  # columns by heading, or counted from 1
 
 # ---- headings -------------------------------------------------------------------------------------------------------
 
-HEAD = {
-    "head", "subject", "source", "src", "from", "start", "h", "s", "subj", "citing", "follower", "sender", "trustor",
-    "truster", "rater", "caller", "origin", "u", "i", "cue",
-}  # fmt: skip
-TAIL = {
-    "tail", "object", "target", "dst", "dest", "destination", "to", "end", "t", "o", "obj", "cited", "followee",
-    "receiver", "recipient", "trustee", "ratee", "callee", "v", "j",
-}  # fmt: skip
+# Headings of head and tail; of several pairs in one table, the first is taken.
+PAIRS = (
+    ("head", "tail"), ("subject", "object"), ("subj", "obj"), ("source", "target"), ("src", "dst"), ("src", "dest"),
+    ("source", "destination"), ("origin", "destination"), ("origin", "dest"), ("from", "to"), ("start", "end"),
+    ("citing", "cited"), ("follower", "followee"), ("sender", "receiver"), ("sender", "recipient"),
+    ("trustor", "trustee"), ("truster", "trustee"), ("rater", "ratee"), ("caller", "callee"), ("cue", "target"),
+    ("cue", "response"), ("bait", "prey"), ("h", "t"), ("s", "o"), ("s", "t"), ("u", "v"), ("i", "j"),
+)  # fmt: skip
+HEAD, TAIL = ({pair[side] for pair in PAIRS} for side in (0, 1))
 # These are endpoints of another kind each, which are recognized if no heading is a word of HEAD or TAIL.
-USER = {"user", "reviewer", "customer", "listener", "member", "visitor"}
-ITEM = {"item", "movie", "product", "artist", "book", "track", "song", "business", "film", "asin", "isbn", "game"}
+USER = {"u", "user", "reviewer", "customer", "listener", "member", "visitor"}
+ITEM = {"i", "item", "movie", "product", "artist", "book", "track", "song", "business", "film", "asin", "isbn", "game"}
 RELATION = (
     "relation", "predicate", "relationship", "rel", "property", "relation type", "relationship type", "edge type",
     "rel type", "interaction type", "edge label", "relation label", "relation name", "interaction", "association",
@@ -44,11 +47,29 @@ WEIGHT = (
     "similarity", "affinity", "relevance", "correlation", "numeric", "w", "value", "count", "counts", "frequency",
     "freq", "plays", "level", "stars", "number",
 )  # fmt: skip
-TIME = {"time", "timestamp", "date", "datetime", "year", "created", "updated", "ts", "epoch"}
-DESCRIPTION = {"description", "text", "comment", "sentence", "evidence", "note", "notes", "abstract"}
+# Words that name a weight within a longer heading, too.
+WEIGHT_PART = WEIGHT[:13]
+WEIGHT_WORDS = {(word,) for word in WEIGHT[:8]}
+P_VALUES = {
+    ("p",), ("p", "value"), ("p", "val"), ("pval",), ("pvalue",), ("padj",), ("p", "adj"), ("fdr",), ("q", "value"),
+}  # fmt: skip
+TIME = {"time", "timestamp", "date", "datetime", "year", "created", "updated", "ts", "epoch", "month", "day"}
+# Columns that say where an edge is from or what it is about, and never name its relation unless the user says so.
+NO_RELATION = {
+    "source", "sources", "database", "db", "dataset", "evidence", "reference", "references", "resource", "resources",
+    "species", "organism", "taxon", "note", "notes", "comment", "comments", "description", "text", "sentence",
+    "abstract", "method", "license", "version", "unit", "units", "subject", "title", "currency", "directed",
+    "direction", "id", "pmid", "doi", "url",
+}  # fmt: skip
 ROW_NUMBERS = {(), ("id",), ("index",), ("unnamed", "0"), ("row",), ("human", "readable", "id")}
 # Words that name a column of ids or of names, not what the ids are of.
 FILLERS = {"id", "ids", "node", "vertex", "entity", "name", "key", "code", "idx", "index", "no", "nr", "uri", "iri"}
+# Words that say which of two entities of one kind a column is of.
+SAME_KIND = {
+    "parent", "child", "contact", "friend", "winner", "loser", "payer", "payee", "home", "away", "left", "right",
+    "next", "previous", "exporter", "importer", "reporter", "partner", "inviter", "invitee", "similar", "counterparty",
+    "pu", "do", "regulator", "manager", "work",
+}  # fmt: skip
 DIRECTIONS = {"Directed", "Undirected"}  # in the column Type of tables of Gephi
 PREFERRED = "combined"  # of several scores, STRING's combined one is the weight
 GENERIC_NAMES = {"train", "valid", "test", "edges", "graph", "data", "links", "edgelist", "edge list", "relationships"}
@@ -77,7 +98,7 @@ def kind_of(heading: str) -> tuple[str, ...]:
     """
     group = re.search(r"_ID\((.*?)\)", heading)
     words = words_of(group[1] if group else heading)
-    sides = FILLERS | HEAD | TAIL | {"a", "b", "1", "2", "x", "y"}
+    sides = FILLERS | HEAD | TAIL | {"a", "b", "1", "2", "x", "y"} | SAME_KIND
     return tuple(word for word in words if word not in sides)
 
 
@@ -88,7 +109,7 @@ def _pick(candidates: Iterable[tuple[int, int]]) -> int | None:
     return ranked[0][1] if clear else None
 
 
-def _side(headings: Sequence[tuple[str, ...]], known: Collection[str]) -> int | None:
+def _side(headings: Sequence[tuple[str, ...]], *known: str) -> int | None:
     """Return the column whose heading is one of the `known` words, alone or with fillers."""
     found = []
     for index, words in enumerate(headings):
@@ -98,10 +119,16 @@ def _side(headings: Sequence[tuple[str, ...]], known: Collection[str]) -> int | 
     return _pick(found)
 
 
+def _first_word(headings: Sequence[tuple[str, ...]], known: str) -> int | None:
+    """Return the only column whose heading begins with a word, such as source_gene; times are left out."""
+    found = [index for index, words in enumerate(headings) if words[:1] == (known,) and not TIME & set(words)]
+    return found[0] if len(found) == 1 and len(known) > 1 else None
+
+
 def _numbered_pair(headings: Sequence[tuple[str, ...]]) -> tuple[int, int] | None:
     """Return the columns of headings such as protein1 and protein2, or gene_a and gene_b, if there is one such pair."""
     pairs = []
-    for first, second in (("1", "2"), ("a", "b")):
+    for first, second in (("1", "2"), ("a", "b"), ("x", "y")):
         for index, words in enumerate(headings):
             other = (*words[:-1], second)
             is_word = len(words) > 1 and len(words[0]) > 1  # not e1, which may be a name
@@ -111,13 +138,29 @@ def _numbered_pair(headings: Sequence[tuple[str, ...]]) -> tuple[int, int] | Non
 
 
 def endpoints(headings: Sequence[tuple[str, ...]]) -> tuple[int | None, int | None]:
-    """Return the columns of head and tail by the words of their headings; None for those that are not known."""
-    head, tail = _side(headings, HEAD), _side(headings, TAIL)
-    if (head is None or tail is None) and (pair := _numbered_pair(headings)):
-        return pair
-    if head is None and tail is None:
-        return _side(headings, USER), _side(headings, ITEM)
-    return head, tail
+    """Return the columns of head and tail by the words of their headings; None for those that are not known.
+
+    One word of a pair alone says nothing: a column 'source' may say where an edge is from.
+    """
+    for find in (_side, _first_word):
+        for pair in PAIRS:
+            head, tail = (find(headings, word) for word in pair)
+            if head is not None and tail is not None and head != tail:
+                return head, tail
+        if find is _side and (numbered := _numbered_pair(headings)):
+            return numbered
+    head, tail = _side(headings, *HEAD), _side(headings, *TAIL)
+    if head is not None and tail is not None:
+        return head, tail
+    user, item = _side(headings, *USER), _side(headings, *ITEM)
+    alone = user if item is None else item if user is None else None
+    if alone is not None and any(set(headings[alone]) & set(words) - FILLERS for words in _others(headings, alone)):
+        return None, None  # such as item_id and similar_item_id
+    return user, item
+
+
+def _others(headings: Sequence[tuple[str, ...]], index: int) -> list[tuple[str, ...]]:
+    return [words for number, words in enumerate(headings) if number != index]
 
 
 def relation_column(headings: Sequence[tuple[str, ...]]) -> int | None:
@@ -140,7 +183,7 @@ def weight_column(headings: Sequence[tuple[str, ...]]) -> int | None:
         return _pick(whole)
     part = []
     for index, words in enumerate(headings):
-        ranks = [WEIGHT.index(word) for word in words if word in WEIGHT and len(word) > 1]
+        ranks = [WEIGHT.index(word) for word in words if word in WEIGHT_PART]
         if ranks and not TIME & set(words) and "id" not in words:
             part.append((-1 if PREFERRED in words else min(ranks), index))
     return _pick(part)
@@ -148,10 +191,22 @@ def weight_column(headings: Sequence[tuple[str, ...]]) -> int | None:
 
 # ---- a sample of a table --------------------------------------------------------------------------------------------
 
-MISSING_WEIGHTS = ("", "?", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL", "None", "none", "\\N", "-", ".")
+MISSING_WEIGHTS = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None", "none", "\\N", "-", ".")
+TIME_SHARE = 0.3
 SECONDS, MILLISECONDS = (1e8, 5e9), (1e11, 5e12)  # since 1970, of times between 1973 and 2128
 MANY_ROWS = 20  # rows from which the number of distinct values is evidence
 FEW, FEW_SHARE = 10, 0.2  # a column of relations has at most FEW values, or this share of those of head and tail
+TYPE_SUFFIX = re.compile(r":[a-z]+(\[\])?$", re.IGNORECASE)  # of headings of Neo4j
+NULLS = {"NULL", "null", "NaN", "nan", "None", "N/A", "\\N", "#N/A"}
+PLAIN_DECIMAL = re.compile(r"-?\d+\.\d*")
+DATE = re.compile(r"\d{4}-\d\d(-\d\d)?([ T].*)?$|\d\d?[./]\d\d?[./]\d{4}\b|\d{4}-?W\d\d$")
+DAY = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])([0-2]\d|3[01])")  # such as 20140131
+YEARS = 1800, 2100
+TRUTH = {"true", "false", "yes", "no", "t", "f", "y", "n", "0", "1", ""}
+LETTER = re.compile(r"[^\W\d_]")
+SIGN = r"[<>≤≥~≈=]*\s*[-+−–]?\s*"
+UNIT = r"(%|‰|[$€£¥₹]|[^\W\d_]{1,4}(/[^\W\d_]+)?)?"
+ODD_NUMBER = re.compile(rf"\(?{SIGN}[$€£¥₹]?\s*\d[\d.,'’\s]{{0,20}}(:\d\d)*(e[-+]?\d+)?\s*{UNIT}\)?", re.IGNORECASE)
 MAX_NAME = 80  # mean number of characters of a column of names; longer texts are descriptions
 
 
@@ -197,25 +252,72 @@ class ColumnSample:
             value.isascii() and value.isdecimal() for value in self.distinct
         )  # fmt: skip
 
-    @property
+    @cached_property
+    def holds_ids(self) -> bool:
+        """Whether almost all cells are whole numbers, as ids are."""
+        ids = sum(value.lstrip("-").isdecimal() for value in self.cells)
+        return bool(self.cells) and ids >= 0.9 * len(self.cells)
+
+    @cached_property
+    def is_sparse(self) -> bool:
+        """Whether the numbers are few among those between the lowest and the highest, as ids of ten digits are."""
+        return self.is_number and len(self.distinct) < 0.01 * (max(self.numbers) - min(self.numbers) + 1)
+
+    @cached_property
     def is_time(self) -> bool:
-        """Whether the column holds times, by its heading or as seconds or milliseconds since 1970."""
+        """Whether the column holds times: by its heading, dates, or seconds or milliseconds since 1970."""
+        if TIME & set(self.words):
+            return True
         if not self.is_number:
-            return bool(TIME & set(self.words))
+            return bool(self.values) and all(DATE.match(value) for value in self.distinct)
         low, high = min(self.numbers), max(self.numbers)
         in_range = any(start <= low and high < end for start, end in (SECONDS, MILLISECONDS))
-        return bool(TIME & set(self.words)) or (not self.words and in_range and len(self.distinct) > 1)
+        if self.is_whole and all(DAY.fullmatch(value) for value in self.distinct):
+            return True
+        # Times differ from row to row, but ids of entities do not.
+        return not self.words and in_range and len(self.distinct) > max(1, TIME_SHARE * len(self.cells))
+
+    @cached_property
+    def is_year(self) -> bool:
+        """Whether the column holds numbers that may be years."""
+        return self.is_whole and min(self.numbers) >= YEARS[0] and max(self.numbers) <= YEARS[1]
 
     @property
     def is_row_number(self) -> bool:
         """Whether the column only numbers or identifies the rows."""
-        return bool(self.heading or self.is_whole) and self.words in ROW_NUMBERS and (
-            bool(self.words) or (len(self.distinct) == len(self.cells) > 1 and self._is_consecutive)
+        if len(self.distinct) < len(self.cells) or self.words not in ROW_NUMBERS:
+            return False
+        return bool(self.words) or self.counts_rows
+
+    @cached_property
+    def counts_rows(self) -> bool:
+        """Whether the column counts up by one from row to row."""
+        return self.is_whole and len(self.cells) > 1 and all(
+            number == self.numbers[0] + row for row, number in enumerate(self.numbers)
         )  # fmt: skip
 
-    @property
-    def _is_consecutive(self) -> bool:
-        return self.is_whole and max(self.numbers) - min(self.numbers) + 1 == len(self.cells)
+    @cached_property
+    def is_empty(self) -> bool:
+        """Whether the column has neither a heading nor values, as after a delimiter at the end of each line."""
+        return not self.heading and self.distinct <= {""}
+
+    @cached_property
+    def is_word(self) -> bool:
+        """Whether the values may name relations: they have letters and are neither truth values, times nor numbers."""
+        letters = sum(bool(LETTER.search(value)) for value in self.distinct)
+        return (
+            2 * letters > len(self.distinct)
+            and not {value.lower() for value in self.distinct} <= TRUTH
+            and not self.is_time
+            and self.odd_number is None
+        )
+
+    @cached_property
+    def odd_number(self) -> str | None:
+        """A value of a column of numbers that are not written as plain ones, such as '5 km', '50%', '<0.01' or '$3'."""
+        odd = [value for value in self.values if parse_number(value) is None]
+        fits = [value for value in odd if ODD_NUMBER.fullmatch(value.strip())]
+        return fits[0] if odd and 10 * len(fits) >= 9 * len(odd) and not self.is_mostly_number else None
 
     @property
     def is_name(self) -> bool:
@@ -389,8 +491,10 @@ def _is_none(given: str | int, sample: TableSample) -> bool:
     return given == NONE and not any(sample.header and column.heading == NONE for column in sample.columns)
 
 
-def choose_roles(sample: TableSample, asked: Asked) -> Roles:
+def choose_roles(sample: TableSample, asked: Asked, propose: bool = True) -> Roles:
     """Choose the columns of head, relation, tail and weights, as asked, by headings or by what the columns hold.
+
+    With `propose`, errors contain commands that read the table.
 
     >>> columns = [ColumnSample(name, list(cells)) for name, cells in (("from", "ab"), ("to", "cd"), ("hours", "12"))]
     >>> roles = choose_roles(TableSample(columns, True, "table"), Asked())
@@ -400,21 +504,35 @@ def choose_roles(sample: TableSample, asked: Asked) -> Roles:
     known = asked.known(sample)
     every = known.head is not None and known.tail is not None and known.weights is not None
     roles = None if asked.names_columns else _concept_net(sample)
-    roles = roles or _Chooser(sample, known, asked.names_columns).roles()
+    roles = roles or _Chooser(sample, known, asked.names_columns, propose).roles()
     roles = replace(roles, kinds=_kinds(sample, roles, asked.same_ids))
     unusual = roles.relation is None or roles.json or _differs(sample, roles)
     note = _reading(sample, roles, asked) if unusual and not every else ""
-    return replace(roles, note="; ".join(part for part in (note, _ids_note(sample, roles, asked)) if part))
+    parts = note, _ids_note(sample, roles, asked), _names_note(sample, roles)
+    return replace(roles, note="; ".join(part for part in parts if part))
+
+
+def _names_note(sample: TableSample, roles: Roles) -> str:
+    """Return a line on names that are probably missing, or that differ only in blanks."""
+    names = sample.columns[roles.head].distinct | sample.columns[roles.tail].distinct
+    parts = []
+    if null := sorted(names & NULLS):
+        parts.append(f"{null[0]!r} is read as the name of an entity")
+    if blank := sorted(name for name in names if name != name.strip() and name.strip() in names):
+        parts.append(f"{blank[0]!r} and {blank[0].strip()!r} are different entities; remove blanks if they are one")
+    return "; ".join(parts)
 
 
 def _differs(sample: TableSample, roles: Roles) -> bool:
-    """Return whether a reading with relations is not the usual one, so that it is worth a line."""
-    order = [*roles.names, *roles.weights]
-    if len(order) < len(sample.columns) or _is_header_by_content(sample) or sample.count is not None:
+    """Return whether a reading with relations needs a line, as headings do not say all roles or a column is unused."""
+    if not sample.header or sample.count is not None:
         return True
-    numbers = any(sample.columns[index].is_number for index in (roles.head, roles.tail))
-    many = roles.relation is not None and not sample.may_be_relation(roles.relation, roles.head, roles.tail)
-    return not sample.header and (order != sorted(order) or numbers or many)
+    words = sample.headings
+    weights = roles.weights if len(roles.weights) != 1 else (weight_column(words),)
+    by_heading = (*endpoints(words), relation_column(words), *weights)
+    order = (roles.head, roles.tail, roles.relation, *roles.weights)
+    used = [index for index, column in enumerate(sample.columns) if not column.is_empty]
+    return by_heading != order or len(order) < len(used)
 
 
 def _is_header_by_content(sample: TableSample) -> bool:
@@ -424,10 +542,23 @@ def _is_header_by_content(sample: TableSample) -> bool:
     return sample.header and not sample.in_memory and not any(index is not None for index in known)
 
 
+def _may_be_header(sample: TableSample, roles: Roles) -> bool:
+    """Return whether a first row that is read as an edge has names that no other row has."""
+    if sample.header or sample.count is not None or roles.weights:
+        return False
+    names = [sample.columns[index].cells for index in roles.names]
+    return len(names[0]) > 1 and all(
+        cells.count(cells[0]) == 1 and LETTER.search(cells[0]) and not re.search(r"\d", cells[0]) for cells in names
+    )
+
+
 def _reading(sample: TableSample, roles: Roles, asked: Asked) -> str:
     """Return one line on how a table was read, and how to change it."""
-    label = sample.label
-    quoted: Callable[[int], str] = (lambda index: repr(label(index))) if sample.header else label
+
+    def quoted(index: int) -> str:
+        label = sample.label(index)
+        return label if label == str(index + 1) else repr(label)
+
     parts = [f"head {quoted(roles.head)}"]
     parts += [] if roles.relation is None else [f"relation {quoted(roles.relation)}"]
     parts += [f"tail {quoted(roles.tail)}"]
@@ -435,7 +566,7 @@ def _reading(sample: TableSample, roles: Roles, asked: Asked) -> str:
     text = f"read columns as {', '.join(parts)}"
     if roles.json:
         text = text.replace(
-            f"weight {quoted(roles.weights[0])}", f'weight "weight" in the JSON of {label(roles.weights[0])}'
+            f"weight {quoted(roles.weights[0])}", f'weight "weight" in the JSON of {sample.label(roles.weights[0])}'
         )
     if roles.relation is None:
         name = relation_name(sample, roles, asked)
@@ -444,7 +575,10 @@ def _reading(sample: TableSample, roles: Roles, asked: Asked) -> str:
         text += "; line 1 is the number of triples"
     if _is_header_by_content(sample):
         text += "; line 1 is the header (--no-header)"
-    if unused := [index for index in range(len(sample.columns)) if index not in {*roles.names, *roles.weights}]:
+    if _may_be_header(sample, roles):
+        text += "; line 1 is an edge (--header)"
+    used = {*roles.names, *roles.weights}
+    if unused := [each for each, column in enumerate(sample.columns) if each not in used and not column.is_empty]:
         shown = [quoted(index) for index in unused[:8]]
         text += f"; not used: {', '.join(shown)}{' …' if len(unused) > 8 else ''}"
     return f"{text}; to change it, give {_other_options(sample, roles)}"
@@ -452,7 +586,7 @@ def _reading(sample: TableSample, roles: Roles, asked: Asked) -> str:
 
 def _other_options(sample: TableSample, roles: Roles) -> str:
     """Return an example of options that read the table in another way."""
-    if len(sample.columns) == 3 and not sample.header:
+    if len(sample.columns) == 3 and not sample.header and sample.columns[2].is_mostly_number:
         three = {"head": 0, "relation": 1, "tail": 2}
         return options({"head": 0, "tail": 1, "weight": 2} if roles.relation is not None else three, sample)
     return ", ".join(map(sample.option, ("head", "relation", "tail"))) + f" and {sample.option('weight')}"
@@ -464,8 +598,8 @@ def relation_name(sample: TableSample, roles: Roles, asked: Asked) -> str:
         return asked.relation_name
     if sample.header and len(roles.weights) == 1 and not roles.json:
         column = sample.columns[roles.weights[0]]
-        if column.words and column.words not in GENERIC_HEADINGS:
-            return column.heading.partition(":")[0].strip() or DEFAULT_RELATION
+        if LETTER.search(column.heading) and column.words not in GENERIC_HEADINGS:
+            return TYPE_SUFFIX.sub("", column.heading).strip() or DEFAULT_RELATION
     name = re.sub(
         r"\.(gz|zst|csv|tsv|txt|dat|tab|parquet|jsonl|ndjson|json|xlsx|mtx|graphml|edgelist|edges|data)\b",
         "",
@@ -477,7 +611,8 @@ def relation_name(sample: TableSample, roles: Roles, asked: Asked) -> str:
 
 # ---- ids of different kinds -----------------------------------------------------------------------------------------
 
-MIN_EXPECTED = 8.0  # self-loops or reverse pairs by chance from which their number is evidence
+MANY_SHARED = 0.1  # share of equal numbers in columns of sparse ids that is no chance
+MIN_EXPECTED = 8.0  # self-loops by chance from which their number is evidence
 
 
 def _kinds(sample: TableSample, roles: Roles, same_ids: bool | None) -> tuple[str, str] | None:
@@ -489,26 +624,39 @@ def _kinds(sample: TableSample, roles: Roles, same_ids: bool | None) -> tuple[st
         words = ("head", "tail")
     if same_ids is not None:
         return None if same_ids else words
-    if not (head.is_whole and tail.is_whole):
+    if not (head.holds_ids and tail.holds_ids):
         return None
-    if sample.header and all(named) and named[0] != named[1]:
+    differ = sample.header and all(named) and named[0] != named[1]
+    if head.is_sparse and tail.is_sparse and sample.overlap(roles.head, roles.tail) > MANY_SHARED:
+        return None  # so many equal numbers are no chance
+    if differ:
         return words
-    return words if roles.relation is None and _is_bipartite(sample, roles) else None
+    same = sample.header and bool(named[0]) and named[0] == named[1]
+    if same or roles.relation is not None or None not in endpoints(sample.headings):
+        return None
+    # In a graph of one kind, self-loops are rarer than by chance.
+    loops, by_chance = _loops(sample, roles)
+    if by_chance < MIN_EXPECTED:
+        return words if _are_ratings(sample, roles) else None
+    return words if loops >= by_chance / 2 else None
 
 
-def _is_bipartite(sample: TableSample, roles: Roles) -> bool:
-    """Return whether equal ids in both columns meet as often as if they were of different entities.
+def _are_ratings(sample: TableSample, roles: Roles) -> bool:
+    """Return whether the weights are levels up to 5 or 10 stars, and times stand in the same table."""
+    if len(roles.weights) != 1 or not any(column.is_time for column in sample.columns):
+        return False
+    stars = sample.columns[roles.weights[0]]
+    return (
+        stars.is_number and 2 < len(stars.distinct) <= 11 and min(stars.numbers) >= 0 and max(stars.numbers) in (5, 10)
+    )
 
-    In a graph of one kind, self-loops are rarer and reverse edges are more frequent than by chance.
-    """
+
+def _loops(sample: TableSample, roles: Roles) -> tuple[int, float]:
+    """Return the number of rows whose head and tail are equal, and how many there were by chance."""
     heads, tails = sample.columns[roles.head].cells, sample.columns[roles.tail].cells
-    count_head, count_tail = dict.fromkeys(heads, 0), dict.fromkeys(tails, 0)
-    for head, tail in zip(heads, tails, strict=True):
-        count_head[head] += 1
-        count_tail[tail] += 1
-    expected = sum(count * count_tail.get(name, 0) for name, count in count_head.items()) / max(len(heads), 1)
-    loops = sum(head == tail for head, tail in zip(heads, tails, strict=True))
-    return expected >= MIN_EXPECTED and loops >= expected / 2
+    count_head, count_tail = Counter(heads), Counter(tails)
+    by_chance = sum(count * count_tail[name] for name, count in count_head.items()) / max(len(heads), 1)
+    return sum(head == tail for head, tail in zip(heads, tails, strict=True)), by_chance
 
 
 def _ids_note(sample: TableSample, roles: Roles, asked: Asked) -> str:
@@ -521,7 +669,7 @@ def _ids_note(sample: TableSample, roles: Roles, asked: Asked) -> str:
             f"'{roles.kinds[1]} 1' ({'same_ids=True' if sample.in_memory else '--same-ids'} merges them)"
         )
     head, tail = sample.columns[roles.head], sample.columns[roles.tail]
-    if roles.relation is None and head.is_whole and tail.is_whole:
+    if (roles.relation is None or not sample.header) and head.holds_ids and tail.holds_ids:
         separate = "same_ids=False" if sample.in_memory else "--separate-ids"
         return f"equal numbers in both columns are the same entity ({separate} keeps them apart)"
     return ""
@@ -536,37 +684,118 @@ NODE_SHARE = 0.98  # of the values of a column, if it has so many distinct ones,
 class _Chooser:
     """Chooses the columns of a table of which some are known; `given` if the user named them."""
 
-    def __init__(self, sample: TableSample, known: KnownRoles, given: bool) -> None:
-        self.sample, self.known, self.given = sample, known, given
+    def __init__(self, sample: TableSample, known: KnownRoles, given: bool, propose: bool) -> None:
+        self.sample, self.known, self.given, self.propose = sample, known, given, propose
         self.columns = sample.columns
         self.rows = len(sample.columns[0].cells) if sample.columns else 0
 
     def roles(self) -> Roles:
-        known, columns = self.known, self.columns
+        known, columns, header = self.known, self.columns, self.sample.header
         if not self.given and _is_matrix(self.sample):
             raise FocuseError(
                 f"{self.sample.where}: this looks like an adjacency matrix; give a row per edge (head, tail, weight), "
                 "for example focuse.read(pandas.read_csv(file, index_col=0).stack().reset_index())"
             )
-        if self.sample.header:
-            head, tail = endpoints(self._headings())
-            known.head = head if known.head is None else known.head
-            known.tail = tail if known.tail is None else known.tail
-            if known.weights is None and (weight := weight_column(self._headings())) is not None:
-                known.weights = (weight,)
+        if header:
+            ends = endpoints(self._headings())
+            known.head = ends[0] if known.head is None else known.head
+            known.tail = ends[1] if known.tail is None else known.tail
+            if known.weights is None:
+                weight = weight_column(self._headings(lambda column: column.is_mostly_number or not column.values))
+                if weight is None:  # a column called weight is one, and texts in it are faults
+                    weight = weight_column(self._headings(lambda column: column.words in WEIGHT_WORDS))
+                known.weights = None if weight is None else (weight,)
             if not known.relation_decided:
-                words = self._headings()
-                named = [words[index] if _names_relations(column) else () for index, column in enumerate(columns)]
-                known.relation = relation_column(named)
-        times = self.sample.header and {index for index, column in enumerate(columns) if TIME & set(column.words)}
-        unused = {*known.used, *(times or ())}
-        free = [index for index, column in enumerate(columns) if index not in unused and not column.is_row_number]
+                known.relation = relation_column(self._headings(_names_relations))
+        if not header and not self.given:
+            self._refuse_other_lines()
+        self._refuse_odd_numbers(range(2, len(columns)), self.known.used)
+        roles = self._complete()
+        if known.weights is None or not (header and known.weights == (weight_column(self.sample.headings),)):
+            self._refuse_odd_numbers(
+                range(len(columns)), [roles.head] if roles.relation is None else [roles.head, roles.relation]
+            )
+        no_weight = header and not self.given and not roles.weights
+        if no_weight and columns[roles.tail].is_number and not columns[roles.head].is_number:
+            raise self._unclear("head and tail")
+        for index in (roles.head, roles.tail):
+            if (
+                not self.given
+                and columns[index].is_number
+                and any(PLAIN_DECIMAL.fullmatch(value) for value in columns[index].distinct)
+            ):
+                raise self._ids_with_point(index)
+        return roles
+
+    def _refuse_other_lines(self) -> None:
+        """Raise FocuseError for rows in parentheses, and for a first line with the size of a matrix or a graph."""
+        first, last = self.columns[0].cells, self.columns[-1].cells
+        where = f"{self.sample.where}{self.sample.line}"
+        if first and all(cell.startswith("(") for cell in first) and all(cell.endswith(")") for cell in last):
+            raise FocuseError(f"{where}: the rows are in parentheses; remove these")
+        if len(self.columns) > 3 or self.rows <= MANY_ROWS or not all(column.is_whole for column in self.columns):
+            return
+        sizes = [column.numbers[0] for column in self.columns]
+        largest = [max(column.numbers) for column in self.columns]
+        if sizes[-1] == self.rows - 1 and sizes[:2] == largest[:2]:
+            raise FocuseError(
+                f"{where}: {' '.join(column.cells[0] for column in self.columns)!r} ends with the number of lines that "
+                "follow, as in a matrix file; remove the line, or call the file .mtx"
+            )
+
+    def _ids_with_point(self, index: int) -> FocuseError:
+        column = self.columns[index]
+        value = next(value for value in column.values if PLAIN_DECIMAL.fullmatch(value))
+        return FocuseError(
+            f"{self.sample.where}{self.sample.line}: {value!r} in column {self.sample.label(index)!r} is no name; "
+            "write ids as whole numbers (pandas writes 1.0 if ids are missing), or name the columns: "
+            f"{', '.join(map(self.sample.option, ('head', 'tail')))} and {self.sample.option('weight')}"
+        )
+
+    def _complete(self) -> Roles:
+        """Return the roles of all columns, of which those with known headings are known."""
+        known, columns = self.known, self.columns
+        times = {
+            index for index, column in enumerate(columns) if column.words and (column.is_time or column.words == ("t",))
+        }
+        unused = {*known.used, *(times if self.sample.header else ())}
+        unused |= {index for index, column in enumerate(columns) if column.is_empty}
+        rest = [index for index in range(len(columns)) if index not in unused]
+        free = [index for index in rest if not self._is_row_number(index)]
+        names = [index for index in free if not columns[index].is_number or columns[index].is_whole]
+        free = rest if len(names) + len({known.head, known.tail} - {None}) < 2 else free
         if known.head is not None and known.tail is not None:
             return self._between(free)
         roles = self._in_order(free)
         if self.sample.header and not self.given:
             self._refuse_nodes(roles)
         return roles
+
+    def _is_row_number(self, index: int) -> bool:
+        """Return whether a column only numbers or identifies the rows; without a heading, only the first can."""
+        column = self.columns[index]
+        others = sum(not each.is_number for each in self.columns)
+        return column.is_row_number and (bool(column.words) or (index == 0 and (others > 1 or len(self.columns) > 3)))
+
+    def _refuse_odd_numbers(self, columns: Iterable[int], used: Collection[int]) -> None:
+        """Raise FocuseError for a column without a role that holds numbers with units or currencies."""
+        header = self.sample.header
+        if (
+            self.given
+            or self.known.weights is not None
+            or (not header and any(each.is_number for each in self.columns))
+        ):
+            return
+        for index in columns:
+            value = self.columns[index].odd_number
+            # Names such as 7A are no numbers with a unit if they are few.
+            if index not in used and value and (header or self.rows >= MANY_ROWS or not value[-1].isalpha()):
+                raise FocuseError(
+                    f"{self.sample.where}{self.sample.line}: {value!r} is not a number that can be read; write "
+                    "numbers as 0.5, without units, percent signs, currencies, thousands or signs other than -; if "
+                    f"these are no weights, give {', '.join(map(self.sample.option, ('head', 'tail')))} and "
+                    f"{self.sample.option('weight')} none"
+                )
 
     def _refuse_nodes(self, roles: Roles) -> None:
         """Raise FocuseError if every head and every tail occurs once, as in a table of nodes and their properties."""
@@ -575,28 +804,38 @@ class _Chooser:
             head, tail = (repr(self.sample.label(index)) for index in (roles.head, roles.tail))
             raise FocuseError(
                 f"{self.sample.where}{self.sample.line}: values of {head} and {tail} occur once each, as in a table of "
-                f"nodes, not of edges; if these are edges, give {_other_options(self.sample, roles)}"
+                f"nodes, not of edges; if these are edges: {_command(self.sample, roles)}"
             )
 
-    def _headings(self) -> list[tuple[str, ...]]:
-        """Return the words of the headings, without those of columns that have a role."""
+    def _headings(self, fits: Callable[[ColumnSample], bool] = lambda column: True) -> list[tuple[str, ...]]:
+        """Return the words of the headings, without those of columns that have a role or do not fit one."""
         used = self.known.used
-        return [() if index in used else words for index, words in enumerate(self.sample.headings)]
+        return [() if index in used or not fits(column) else column.words for index, column in enumerate(self.columns)]
 
     def _between(self, free: list[int]) -> Roles:
         """Return the roles of a table whose endpoints are known."""
         head, tail, relation = self.known.head or 0, self.known.tail or 0, self.known.relation
-        texts = [index for index in free if not self.columns[index].is_number]
-        texts = [index for index in texts if not DESCRIPTION & set(self.columns[index].words)]
-        if relation is None and not self.given and len(texts) == 1 and len(free) <= 2:
-            relation = texts[0] if self.sample.may_be_relation(texts[0], head, tail) else None
+        texts = [index for index in free if not self.columns[index].is_mostly_number]
+        texts = [index for index in texts if not NO_RELATION & set(self.columns[index].words)]
+        is_open = relation is None and not self.given and not self.known.relation_decided
+        if is_open and len(texts) == 1 and len(free) <= 2:
+            relation = texts[0] if self._may_be_relation(texts[0], head, tail) else None
         if self.known.weights is not None:
             return Roles(head, tail, relation, self.known.weights)
-        numbers = [index for index in free if self.columns[index].is_number and "id" not in self.columns[index].words]
-        numbers = [index for index in numbers if self.sample.header or not self.columns[index].is_time]
+        numbers = [index for index in free if self.columns[index].is_mostly_number]
+        numbers = [index for index in numbers if not (self.columns[index].is_time or "id" in self.columns[index].words)]
         if len(numbers) > 1:
             raise self._unclear("weight")
         return Roles(head, tail, relation, tuple(numbers))
+
+    def _may_be_relation(self, index: int, head: int, tail: int) -> bool:
+        """Return whether a column whose heading is not known may name relations."""
+        column = self.columns[index]
+        if any(_are_twins(column, self.columns[end]) for end in (head, tail)):
+            return False  # names of ids
+        several = len(column.distinct) > 1 or not column.words
+        unlikely = set(column.words) & NO_RELATION
+        return several and not unlikely and column.is_word and self.sample.may_be_relation(index, head, tail)
 
     def _in_order(self, free: list[int]) -> Roles:
         """Return the roles of a table whose columns are in the usual order, as far as they are not known."""
@@ -607,9 +846,15 @@ class _Chooser:
             free = self._take_weight(free)
         ends = [end for end in (known.head, known.tail) if end is not None]
         missing = 2 - len(ends)
+        if self.sample.header and len(free) > missing:
+            texts = [index for index in free if not self.columns[index].is_mostly_number]
+            free = texts if len(texts) in (missing, missing + 1) else free
         if len(free) == missing + 1 and known.relation is None and not known.relation_decided:
             known.relation = free.pop(1 if known.head is None else 0)
-            if not self.sample.may_be_relation(known.relation, *(*ends, *free)[:2]):
+            column = self.columns[known.relation]
+            is_odd = column.is_number or column.is_time or column.odd_number or set(column.words) & NO_RELATION
+            if is_odd or not self.sample.may_be_relation(known.relation, *(*ends, *free)[:2]):
+                known.relation = None
                 raise self._unclear("head and tail")
         if len(free) != missing:
             raise self._unclear("head and tail")
@@ -619,11 +864,13 @@ class _Chooser:
 
     def _take_weight(self, free: list[int]) -> list[int]:
         """Take the only column of numbers with a point, else a last one of whole numbers, as the weight."""
-        numbers = [index for index in free if self.columns[index].is_number]
+        numbers = [index for index in free if self.columns[index].is_mostly_number]
         decimals = [index for index in numbers if not self.columns[index].is_whole]
         if len(decimals) > 1:
             raise self._unclear("head, tail and weight")
-        self.known.weights = tuple(decimals or [index for index in free[-1:] if index in numbers])
+        missing = (self.known.head, self.known.tail).count(None)
+        last = [index for index in free[-1:] if index in numbers and len(self.columns[index].distinct) > 1]
+        self.known.weights = tuple(decimals or (last if len(free) > missing else ()))
         return [index for index in free if index not in self.known.weights]
 
     def _two(self, columns: list[int]) -> Roles:
@@ -639,63 +886,96 @@ class _Chooser:
         triple, weighted = Roles(first, third, second), Roles(first, second, None, (third,))
         one, two, three = (self.columns[index] for index in columns)
         decimals = [index for index in columns if self.columns[index].is_number and not self.columns[index].is_whole]
+        fewer_last = self.rows >= MANY_ROWS and 2 * len(three.distinct) <= len(two.distinct)
         if len(decimals) > 1:
             raise self._unclear("head, tail and weight")
         if decimals and decimals[0] != third:  # names of entities are no numbers with a point
             head, tail = (index for index in columns if index not in decimals)
+            if fewer_last:
+                raise self._several_ways(Roles(head, tail, None, (decimals[0],)), Roles(first, second, third))
             return Roles(head, tail, None, (decimals[0],))
         if self.sample.count is not None:  # OpenKE: head, tail, relation
             last = len(three.distinct) <= len(two.distinct)
             return Roles(first, second, third) if last else triple
         pairs, with_third = self.sample.distinct_pairs(first, second), self.sample.distinct_pairs(first, third)
         few = self.sample.may_be_relation(second, first, third)
+        if three.is_time or (three.is_year and not one.is_whole):
+            raise self._several_ways(Roles(first, second), weighted, triple)
         if not three.is_mostly_number:
-            swapped = len(three.distinct) * 5 < len(two.distinct) and self.rows >= MANY_ROWS
-            if swapped and not few:
-                raise self._two_ways(Roles(first, second, third), triple)
+            self._check_relation(columns, ())
             return triple
         if not three.is_whole:
             return weighted
         if not (one.is_whole and two.is_whole):
             plausible = few and with_third > pairs + CLEAR and one.is_whole == three.is_whole
             unclear = few and with_third > pairs + CLEAR and not plausible
-            if unclear:
-                raise self._two_ways(triple, weighted)
+            if unclear and not self.sample.header:
+                raise self._several_ways(triple, weighted)
             return triple if plausible else weighted
         if few and with_third > pairs + CLEAR and self.sample.overlap(first, third) > 0:
             return triple
         if few and with_third > pairs - CLEAR:
-            raise self._two_ways(triple, weighted)
+            raise self._several_ways(triple, weighted)
         low, high = min(three.numbers), max(three.numbers)
         if low == 0 and len(three.distinct) == high + 1 and len(three.distinct) * 5 < len(two.distinct):
-            raise self._two_ways(Roles(first, second, third), weighted)  # ids from 0 on, as of relations
+            raise self._several_ways(Roles(first, second, third), weighted)  # ids from 0 on, as of relations
         return weighted
+
+    def _check_relation(self, columns: list[int], weights: tuple[int, ...]) -> None:
+        """Raise FocuseError if the first or the last of three columns of names is likelier to be the relation."""
+        first, second, third = columns
+        if self.sample.header and not self.given:
+            self._refuse_nodes(Roles(first, third, second))
+        counts = [len(self.columns[index].distinct) for index in columns]
+        few = self.sample.may_be_relation(second, first, third)
+        readings = [Roles(first, third, second, weights)]
+        if 2 * counts[2] <= counts[1] and self.sample.overlap(first, third) == 0:
+            readings.append(Roles(first, second, third, weights))
+        if not few and 5 * counts[0] <= counts[1]:
+            readings.append(Roles(second, third, first, weights))
+        if len(readings) > 1 and self.rows >= MANY_ROWS:
+            raise self._several_ways(*readings)
 
     def _four(self, columns: list[int]) -> Roles:
         """Return the roles of four columns by what they hold."""
         first, second, third, fourth = columns
         one, two, three, four = (self.columns[index] for index in columns)
         usual = Roles(first, third, second, (fourth,))
-        if three.is_number and four.is_time:
-            return Roles(first, second, None, (third,))
+        by_third, by_fourth = (Roles(first, second, None, (weight,)) for weight in (third, fourth))
+        if four.is_time:
+            counts = all(each.is_whole for each in (one, two, three)) and not self.sample.may_be_relation(
+                second, first, third
+            )
+            return by_third if counts or (three.is_number and not three.is_whole) else self._three(columns[:3])
+        if one.is_number and not one.is_whole and not any(each.is_number for each in (two, three, four)):
+            self._check_relation([second, third, fourth], (first,))
+            return Roles(second, fourth, third, (first,))
+        if self.rows >= MANY_ROWS and any(_are_twins(two, end) for end in (one, three)):
+            raise self._unclear("head, relation, tail and weight")  # the second column has the names of ids
         odd_numbers = any(each.is_number and not each.is_whole for each in (two, three))
-        if self.sample.header and (odd_numbers or not four.is_mostly_number):
+        if (odd_numbers or not four.is_mostly_number) and (self.rows >= MANY_ROWS or self.sample.header):
             raise self._unclear("head, relation, tail and weight")
         if self.rows < MANY_ROWS:
             return usual
-        if odd_numbers:
-            raise self._unclear("head, relation, tail and weight")
+        if three.is_whole and not one.is_whole:
+            raise self._several_ways(by_third, by_fourth, usual)
+        if one.is_whole and not two.is_number and not three.is_number and self.sample.overlap(second, third) > 0:
+            raise self._several_ways(Roles(second, third, None, (fourth,)), usual)
+        if four.is_year:
+            raise self._several_ways(Roles(first, third, second), usual)
+        if not three.is_number:
+            self._check_relation(columns[:3], (fourth,))
         pairs, with_third = self.sample.distinct_pairs(first, second), self.sample.distinct_pairs(first, third)
         few = self.sample.may_be_relation(second, first, third)
-        swapped = len(three.distinct) * 5 < len(two.distinct) and pairs > with_third + CLEAR
-        if (swapped and not few) or (three.is_whole and one.is_whole and not few and pairs > with_third + CLEAR):
-            raise self._two_ways(usual, Roles(first, second, third, (fourth,)), Roles(first, second, None, (third,)))
+        if three.is_whole and one.is_whole and not few and pairs > with_third + CLEAR:
+            raise self._several_ways(usual, Roles(first, second, third, (fourth,)), by_third)
         return usual
 
     # ---- errors
 
-    def _two_ways(self, *readings: Roles) -> FocuseError:
-        shown = " or ".join(_command(self.sample, _named(roles)) for roles in readings)
+    def _several_ways(self, *readings: Roles) -> FocuseError:
+        readings = tuple(roles for roles in readings if self.propose and _is_possible(self.sample, roles))
+        shown = " or ".join(_command(self.sample, roles) for roles in readings)
         where = f"{self.sample.where}{self.sample.line}"
         return FocuseError(f"{where}: {self.sample.shown()} can be read in several ways; choose one: {shown}")
 
@@ -704,9 +984,14 @@ class _Chooser:
         if sum(each.is_number and not each.is_whole for each in self.columns) > 1:
             several = f"; several weights: {self.sample.option('weight-columns')}"
         verb = "is" if roles == "weight" else "are"
+        proposal = _proposal(self.sample, self.known) if self.propose else None
+        if proposal is None:
+            named = ", ".join(map(self.sample.option, ("head", "relation", "tail")))
+            advice = f" Give {named} and {self.sample.option('weight')}"
+        else:
+            advice = f" For example: {_command(self.sample, proposal)}"
         return FocuseError(
-            f"{self.sample.where}{self.sample.line}: which of {self.sample.shown()} {verb} {roles}? For example: "
-            f"{_command(self.sample, _proposal(self.sample, self.known))}{several}"
+            f"{self.sample.where}{self.sample.line}: which of {self.sample.shown()} {verb} {roles}?{advice}{several}"
         )
 
 
@@ -722,32 +1007,56 @@ def _is_matrix(sample: TableSample) -> bool:
 
 
 def _names_relations(column: ColumnSample) -> bool:
-    """Return whether a column may hold relations: no cell is empty, and numbers stand below a clear heading.
+    """Return whether a column may hold relations: it is not empty, and numbers stand below a clear heading.
 
     The column Type in tables of Gephi says whether edges are directed.
     """
-    numbers_fit = column.is_whole and bool(NUMBERED_RELATION & set(column.words))
-    is_type = not column.is_mostly_number or numbers_fit
-    return is_type and "" not in column.distinct and not column.distinct <= DIRECTIONS
-
-
-def _named(roles: Roles) -> dict[str, int]:
-    named = {"head": roles.head, "relation": roles.relation, "tail": roles.tail}
-    named |= {"weight": roles.weights[0]} if roles.weights else {}
-    return {role: index for role, index in named.items() if index is not None}
+    numbers_fit = bool(NUMBERED_RELATION & set(column.words)) and (column.is_whole or not column.is_number)
+    is_truth = {value.lower() for value in column.distinct} <= {"true", "false"}
+    fits = numbers_fit or not (column.is_mostly_number or column.odd_number or is_truth)
+    return fits and not column.distinct <= DIRECTIONS | {""}
 
 
 def options(columns: dict[str, int], sample: TableSample) -> str:
     """Return the options that give columns their roles, or the keyword arguments for a table in memory."""
+    return _written({role: sample.label(index) for role, index in columns.items()}, sample)
+
+
+def _written(given: dict[str, str], sample: TableSample) -> str:
     if sample.in_memory:
-        labels = {role: sample.label(index) for role, index in columns.items()}
-        return ", ".join(f"{role}={int(label) if label.isdecimal() else label!r}" for role, label in labels.items())
-    return " ".join(f"--{role} {shlex.quote(sample.label(index))}" for role, index in columns.items())
+        return ", ".join(f"{role}={int(label) if label.isdecimal() else label!r}" for role, label in given.items())
+    return " ".join(f"--{role.replace('_', '-')} {shlex.quote(label)}" for role, label in given.items())
 
 
-def _command(sample: TableSample, columns: dict[str, int]) -> str:
-    given = options(columns, sample)
+def _given(sample: TableSample, roles: Roles) -> dict[str, str]:
+    """Return the options that read a table with these roles."""
+    columns = {"head": roles.head, "relation": roles.relation, "tail": roles.tail}
+    given = {role: sample.label(index) for role, index in columns.items() if index is not None}
+    if roles.weights:
+        weight = sample.columns[roles.weights[0]]
+        given["weight"] = sample.label(roles.weights[0])
+        if len(weight.values) < len(weight.cells):
+            given["missing_weight"] = "drop"
+    elif any(column.is_number and index not in roles.names for index, column in enumerate(sample.columns)):
+        given["weight"] = NONE
+    return given
+
+
+def _command(sample: TableSample, roles: Roles) -> str:
+    given = _written(_given(sample, roles), sample)
     return f"read(…, {given})" if sample.in_memory else f"focuse describe {shlex.quote(sample.where)} {given}"
+
+
+def _is_possible(sample: TableSample, roles: Roles) -> bool:
+    """Return whether a table can be read with these roles."""
+    if not all(sample.columns[index].is_mostly_number for index in roles.weights):
+        return False
+    given = {role: label for role, label in _given(sample, roles).items() if role != "missing_weight"}
+    try:
+        choose_roles(sample, Asked(**given), propose=False)  # type: ignore[arg-type]
+    except FocuseError:
+        return False
+    return True
 
 
 # ---- proposals ------------------------------------------------------------------------------------------------------
@@ -755,8 +1064,8 @@ def _command(sample: TableSample, columns: dict[str, int]) -> str:
 MIN_TWINS, TWIN_SHARE = 5, 0.95  # distinct values, and share of them that have one partner, of an id and its name
 
 
-def _proposal(sample: TableSample, known: KnownRoles) -> dict[str, int]:
-    """Return columns that may be head, tail and weight: names, of which ids may have a second column, and numbers."""
+def _proposal(sample: TableSample, known: KnownRoles) -> Roles | None:
+    """Return roles that a table may have: names, of which ids may have a second column, and numbers."""
     columns, taken = sample.columns, known.used
     groups: list[list[int]] = []
     for index, column in enumerate(columns):
@@ -764,19 +1073,51 @@ def _proposal(sample: TableSample, known: KnownRoles) -> dict[str, int]:
             group = next((group for group in groups if _are_twins(columns[group[0]], column)), None)
             groups.append([index]) if group is None else group.append(index)
     # A column of ids with a column of their names is likelier to be an endpoint than any other column.
-    groups.sort(key=lambda group: (len(group) == 1, columns[group[0]].is_number, group[0]))
+    groups.sort(
+        key=lambda group: (_is_about_edges(columns[group[0]]), len(group) == 1, columns[group[0]].is_number, group[0])
+    )
     groups = [group for group in groups if not set(group) & set(taken)]
     chosen = sorted(groups[: (known.head is None) + (known.tail is None)])
     ends = [_most_readable(group, columns) for group in chosen]
-    found = {"head": known.head if known.head is not None or not ends else ends.pop(0), "relation": known.relation}
-    found["tail"] = known.tail if known.tail is not None or not ends else ends.pop(0)
-    rest = {*range(len(columns))} - {*taken, *(index for group in chosen for index in group)}
+    head = known.head if known.head is not None or not ends else ends.pop(0)
+    tail = known.tail if known.tail is not None or not ends else ends.pop(0)
+    if head is None or tail is None or (columns[tail].is_number and not columns[head].is_number):
+        return None
+    rest = {*range(len(columns))} - {head, tail, *taken, *(index for group in chosen for index in group)}
     numbers = [index for index in sorted(rest) if columns[index].is_number and not columns[index].is_time]
     numbers = [index for index in numbers if not columns[index].is_row_number and len(columns[index].distinct) > 1]
-    # Numbers with a point and without missing values are likelier to be weights than whole numbers.
-    numbers.sort(key=lambda index: (_is_count(columns[index]), len(columns[index].cells) - len(columns[index].values)))
-    found["weight"] = next(iter(known.weights or numbers), None)
-    return {role: index for role, index in found.items() if index is not None}
+    numbers = [index for index in numbers if not {"id", "index"} & set(columns[index].words)]
+    # Numbers with a point and without missing values are likelier to be weights than whole numbers, or p-values.
+    numbers.sort(
+        key=lambda index: (
+            columns[index].words in P_VALUES,
+            _is_count(columns[index]),
+            len(columns[index].cells) - len(columns[index].values),
+        )
+    )
+    weights = known.weights or tuple(numbers[:1])
+    texts = [index for index in sorted(rest) if columns[index].is_word and not _is_about_edges(columns[index])]
+    texts = [index for index in texts if len(columns[index].distinct) > 1 and "" not in columns[index].distinct]
+    texts = [index for index in texts if sample.may_be_relation(index, head, tail)]
+    texts = [
+        index
+        for index in texts
+        if not any(_are_equal(columns[index], columns[other]) for other in texts if other > index)
+    ]
+    relation = known.relation if known.relation is not None or len(texts) != 1 else texts[0]
+    for roles in (Roles(head, tail, relation, weights), Roles(head, tail, relation), Roles(head, tail, None, weights)):
+        if _is_possible(sample, roles):
+            return roles
+    return None
+
+
+def _is_about_edges(column: ColumnSample) -> bool:
+    return bool((NO_RELATION - {"id"}) & set(column.words))
+
+
+def _are_equal(one: ColumnSample, other: ColumnSample) -> bool:
+    """Return whether each value of one column has one partner in the other, and vice versa."""
+    return len(set(zip(one.cells, other.cells, strict=True))) == len(one.distinct) == len(other.distinct)
 
 
 def _is_count(column: ColumnSample) -> bool:
@@ -797,7 +1138,10 @@ def _most_readable(group: list[int], columns: list[ColumnSample]) -> int:
         text = "".join(columns[index].cells[:200])
         return sum(character.isdigit() for character in text) / max(len(text), 1)
 
-    return min(group, key=lambda index: (columns[index].is_number, digits(index)))
+    def is_name(index: int) -> bool:
+        return bool({"name", "symbol", "label"} & set(columns[index].words))
+
+    return min(group, key=lambda index: (columns[index].is_number, not is_name(index), digits(index)))
 
 
 def _concept_net(sample: TableSample) -> Roles | None:
@@ -816,32 +1160,72 @@ def _concept_net(sample: TableSample) -> Roles | None:
 # ---- headers --------------------------------------------------------------------------------------------------------
 
 
+CERTAIN_ROWS = 50  # rows from which a first line of values that occur nowhere else is a header
+
+
 def is_header(first: list[str], columns: list[list[str]]) -> bool:
     """Return whether the first line has headings, by its words and by the cells of the columns below it.
 
-    A text above a column of numbers is a heading, unless other cells of the line occur in the rows as well.
+    A text above a column of numbers is a heading, unless other cells of the line occur in the rows, too. So is a line
+    of values that occur nowhere below, if no other row is such.
     """
     first = [cell.strip() for cell in first]
-    if any(parse_number(cell) is not None for cell in first):
-        return False
     below = [ColumnSample("", column) for column in columns]
+    rows = len(columns[0]) if columns else 0
     recurs = [_recurs(cell, column) for cell, column in zip(first, below, strict=True)]
     words = [words_of(cell) for cell in first]
-    known = {index for index in (*endpoints(words), relation_column(words), weight_column(words)) if index is not None}
-    if len(known) == len(first) > 2:
+    ends = endpoints(words)
+    known = {index for index in (*ends, relation_column(words), weight_column(words)) if index is not None}
+    above = [_is_above(cell, column) for cell, column in zip(first, below, strict=True)]
+    names = [
+        again
+        for again, number, cell in zip(recurs, above, first, strict=True)
+        if not number and parse_number(cell) is None
+    ]
+    names_recur = any(names) and 3 * sum(names) >= len(names)
+    # Values that occur nowhere else, if no other row of names is such.
+    texts = [number for number, cell in enumerate(first) if parse_number(cell) is None]
+    counts = [Counter(below[number].cells) for number in texts]
+    other = (
+        all(count[row[number]] == 1 for count, number in zip(counts, texts, strict=True))
+        for row in zip(*columns, strict=True)
+    )
+    alone = rows >= CERTAIN_ROWS and "" not in first and not any(recurs[number] for number in texts) and not any(other)
+    numbers = [column for cell, column in zip(first, below, strict=True) if parse_number(cell) is not None]
+    if numbers:  # such as years, as headings of columns of numbers
+        years = all(ColumnSample("", [cell]).is_year for cell in first if parse_number(cell) is not None)
+        certain = any(above) or None not in ends or _is_index(first, below) or (years and alone)
+        return certain and all(map(attrgetter("is_number"), numbers)) and not names_recur and rows >= MANY_ROWS
+    if len(known) == len(first) > 2 or _is_index(first, below):
         return True
-    text = [cell not in MISSING_WEIGHTS for cell in first]
-    over_numbers = [bool(cell and column.is_number) for cell, column in zip(text, below, strict=True)]
-    if any(over_numbers):
-        return not any(again and not number for again, number in zip(recurs, over_numbers, strict=True))
+    if any(above):
+        return not names_recur
     # Three names may be an edge whose relation is called 'type', so that one known heading is not enough.
-    return sum(not recurs[index] for index in known) >= (2 if len(first) <= 3 else 1)
+    return alone or sum(not recurs[index] for index in known) >= (2 if len(first) <= 3 else 1)
+
+
+def _is_above(cell: str, column: ColumnSample) -> bool:
+    """Return whether a cell is text and stands above numbers, also unusual ones, dates, or true and false."""
+    if cell in MISSING_WEIGHTS or not column.values:
+        return False
+    if column.is_mostly_number:
+        return parse_number(cell) is None and cell not in column.distinct
+    if column.odd_number:
+        return not ODD_NUMBER.fullmatch(cell)
+    if column.is_time:
+        return not DATE.match(cell)
+    return len(column.cells) > 1 and {value.lower() for value in column.distinct} <= TRUTH and cell.lower() not in TRUTH
+
+
+def _is_index(first: list[str], below: list[ColumnSample]) -> bool:
+    """Return whether a first line begins with an empty cell above row numbers, as pandas writes it."""
+    return len(first) > 2 and first[0] == "" and below[0].counts_rows
 
 
 def _recurs(cell: str, column: ColumnSample) -> bool:
     """Return whether a cell occurs in a column, or differs only in its digits from a cell there."""
     if cell in column.distinct:
-        return True
+        return cell != ""
     shape = re.sub(r"\d+", "0", cell)
     return shape != cell and any(re.sub(r"\d+", "0", other) == shape for other in column.distinct)
 
@@ -849,6 +1233,6 @@ def _recurs(cell: str, column: ColumnSample) -> bool:
 def parse_number(text: str) -> float | None:
     """Return a text as a number, NaN and infinity included; None if it is none."""
     try:
-        return float(text)
+        return float(text) if "_" not in text and text.isascii() else None
     except ValueError:
         return None

@@ -99,9 +99,11 @@ def first_rows(sample: str, where: str, delimiter: str | None = None, roles: Seq
     body = start
     while roles == ROLES and body < len(lines) and (lines[body].startswith(COMMENTS) or not lines[body].strip()):
         body += 1
-    comments = [line for line in lines[start:body] if line.strip()]
+    comments = [line for line in lines[start:body] if line.strip() and not KONECT.match(line)]
     if body == len(lines):  # of a file whose lines all begin with '#', none is a comment
         body, comments = start, []
+    if roles == ROLES and re.fullmatch(r"sep=.\s*", lines[body], re.IGNORECASE) and body + 1 < len(lines):
+        delimiter, body = lines[body][4], body + 1  # Excel
     count = None
     if roles == ROLES and lines[body].strip().isdecimal() and body + 1 < len(lines):
         count, body = int(lines[body]), body + 1
@@ -121,7 +123,7 @@ def first_rows(sample: str, where: str, delimiter: str | None = None, roles: Seq
         last = next((row for row in reversed(bare) if len(row) == len(rows[0])), None)
         heading = last if last is not None and _is_heading(last, rows) else None
         others = [row for row in wide if heading is None or [row[0].lstrip("#% "), *row[1:]] != heading]
-        if any(row[0] not in COMMENTS for row in others):
+        if any(row[0] not in COMMENTS or mark != " " for row in others):
             body, heading = start, None  # there are edges whose head begins with '#'
             rows, ends = _cut(lines[body:], mark, quoted, repeat)
             comma = comma and _replace_decimal_commas(rows)
@@ -134,6 +136,7 @@ def first_rows(sample: str, where: str, delimiter: str | None = None, roles: Seq
 
 NETWORKX = "focuse.read(networkx.{}(file))"
 RENAME_JSON = "it a name that ends with .json or .jsonl"
+KONECT = re.compile(r"% (sym|asym|bip) \w+")  # the first line of a file of KONECT: not a header
 OTHER_FORMATS = {
     r"%%MatrixMarket": ("a matrix in Matrix Market format", "it a name that ends with .mtx"),
     r"\s*(\[\s*)?\{\s*(\"[^\t]*)?$": ("JSON", RENAME_JSON),
@@ -223,7 +226,11 @@ def detect_layout(
     asked, found = asked or Asked(), first_rows(sample, where, delimiter)
     first, headings, is_first = found.rows[0], found.heading, False
     if len(found.rows) > 1 and all(len(row) == len(first) + 1 for row in found.rows[1:]) and header is not False:
-        first = found.rows[0] = ["", *first]  # R writes the names of rows in a first column without a heading
+        row_names = {row[0] for row in found.rows[1:]}
+        if all(not row[-1] for row in found.rows[1:]):
+            first = found.rows[0] = [*first, ""]  # all lines but the first end with a delimiter
+        elif len(row_names) == len(found.rows) - 1:
+            first = found.rows[0] = ["", *first]  # R writes the names of rows in a first column without a heading
     if headings is None and header is not False:
         is_first = header is True or names_headings(asked) or _is_heading(first, found.rows[1:])
         headings = first if is_first else None
@@ -234,7 +241,15 @@ def detect_layout(
     rows = [row for row in found.rows[is_first:] if len(row) == width]
     columns = [ColumnSample(name, [row[index] for row in rows]) for index, name in enumerate(names)]
     table = TableSample(columns, headings is not None, where, f", line {found.ends[0]}", found.count)
-    roles = choose_roles(table, asked)
+    konect = KONECT.match(sample) if asked.same_ids is None else None
+    roles = choose_roles(table, replace(asked, same_ids=konect[1] != "bip") if konect else asked)
+    if konect:
+        note = (
+            "are the same entity (--separate-ids keeps them apart)"
+            if roles.kinds is None
+            else "are kept apart (--same-ids)"
+        )
+        roles = replace(roles, note=f"{roles.note}; equal numbers in both columns {note}, as line 1 says")
     layout = TableLayout(
         found.delimiter,
         found.ends[0] if is_first else found.skipped,
@@ -349,8 +364,8 @@ NOT_A_NUMBER = "is not a number; correct it"
 PLAIN_NUMBER = re.compile(r"[ \t]*[-+.eE0-9]+[ \t]*")
 THOUSANDS = re.compile(r"[ \t]*[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]*)?[ \t]*")
 DECIMAL_COMMA = re.compile(r"[ \t]*[-+]?[0-9.]+,[0-9]+[ \t]*")
-HEADER_ADVICE = ", or say that line 1 is a header (header) or which columns to use (head, relation, tail, weight)"
-MISSING_ADVICE = ", or give missing_weight: a number, or 'drop' to leave such edges out"
+HEADER_ADVICE = ", or say that line 1 is a header (--header), or which column is the weight (--weight)"
+MISSING_ADVICE = ", or say what such edges weigh: --missing-weight 1, or drop (missing_weight in Python)"
 MAX_SHOWN = 60  # characters of a faulty weight that a message shows
 
 
