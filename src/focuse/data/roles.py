@@ -1011,7 +1011,8 @@ def _names_relations(column: ColumnSample) -> bool:
 
     The column Type in tables of Gephi says whether edges are directed.
     """
-    numbers_fit = bool(NUMBERED_RELATION & set(column.words)) and (column.is_whole or not column.is_number)
+    named = NUMBERED_RELATION & set(column.words)
+    numbers_fit = bool(named) and (column.is_whole or not (column.is_number or named <= {"r", "p"}))
     is_truth = {value.lower() for value in column.distinct} <= {"true", "false"}
     fits = numbers_fit or not (column.is_mostly_number or column.odd_number or is_truth)
     return fits and not column.distinct <= DIRECTIONS | {""}
