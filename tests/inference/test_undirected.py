@@ -96,6 +96,11 @@ def test_evaluation_counts_pairs_and_has_no_leakage(run: Run) -> None:
     assert any("2 pairs are undirected" in note for note in run.evaluate(given).notes)
 
 
+def test_report_says_that_pairs_are_undirected(run: Run, tmp_path: Path) -> None:
+    text = run.report(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Pairs of entities are undirected: each is one fact" in text
+
+
 def test_leakage_is_reported_with_the_metrics() -> None:
     rows = pairs()
     directed = focuse.train([*rows, *turned(rows)], undirected=False, **SETTINGS)
@@ -106,6 +111,7 @@ def test_leakage_is_reported_with_the_metrics() -> None:
     [note] = [note for note in directed.evaluate().notes if "leakage" in note]
     assert f"the reverse of {count:,} of {len(test):,} test triples ({count / len(test):.0%}) is in train" in note
     assert "--undirected" in note
+    assert note in directed.evaluate_weights(estimator=False).notes
 
 
 def test_stored_and_extended_runs_stay_undirected(run: Run) -> None:

@@ -20,6 +20,7 @@ from focuse.data.graph import AlignedGraph, Graph, concatenate, lookup_sorted, t
 from focuse.data.out_of_core import LARGE_GRAPH
 from focuse.data.readers import read
 from focuse.data.splits import Splits, ValidationParts, split_validation
+from focuse.data.statistics import leakage_note
 from focuse.data.weights import LOG_OFFSET, ColumnMerger, Normalizer, WeightScaler, in_unit_range
 from focuse.engines.base import ModelScorer
 from focuse.errors import FocuseError
@@ -529,6 +530,7 @@ def _evaluate(
     """Evaluate weights under every protocol, intervals and nDCG; negatives and queries are drawn if not given."""
     train, valid, test = predictor.splits.train, predictor.splits.valid, aligned.graph
     notes = [str(part) for part in (aligned, negatives, queries) if part is not None and part.unseen.rows]
+    notes += [line for line in [leakage_note(train, test)] if line]
     notes += [] if test.weighted else [f"{test.source}: it has no weights, every weight is taken as 1"]
     notes += [*predictor.notes, *(predictor.estimator.notes if predictor.estimator is not None else ())]
     false = held = None
