@@ -117,6 +117,7 @@ def test_node_link_json_is_undirected_if_it_says_so(tmp_path: Path) -> None:
         (b'{"a": [1], "b": [1, 2]}', "no edges"),
         (b"\xff\xfe[]", "not UTF-8 text"),
         (b'[{"head": "a\\ud800", "relation": "r", "tail": "b"}]', "is not Unicode text"),
+        (b'[{"head\\ud800": "a", "tail": "b"}]', "is not Unicode text"),
         (b'[{"head": "a", "tail": "b", "weight": NaN}]', "row 1: the weight 'nan' is not finite"),
     ],
 )
@@ -182,6 +183,25 @@ def test_files_that_are_no_spreadsheets_are_refused(tmp_path: Path, sheet) -> No
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("xl/more.xml", '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "b">]><x/>')
     assert "declares entities" in complaint(path)
+
+
+def test_archives_that_unpack_to_very_much_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.xlsx"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("xl/worksheets/sheet1.xml", bytes(1 << 27))
+    assert "it unpacks to 134 MB" in complaint(path)
+
+
+@pytest.mark.parametrize("byte", range(0, 5000, 211))
+def test_damaged_sheets_are_read_or_refused(byte: int, sheet) -> None:
+    path = sheet(*[["a", "r", f"b{number}", number] for number in range(9)])
+    data = bytearray(path.read_bytes())
+    data[byte % len(data)] ^= 0x55
+    path.write_bytes(data)
+    try:
+        read(path)
+    except FocuseError:
+        complaint(path)
 
 
 def test_without_openpyxl_the_error_names_the_extra(sheet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -714,6 +714,7 @@ def records_to_arrow(records: Sequence[Any], where: str) -> pa.Table:
         if not isinstance(record, Mapping):
             raise FocuseError(f"{where}, row {number}: {record!r:.60} is not an object with names and values")
     names = list(dict.fromkeys(name for record in records for name in record))
+    to_arrow_column(list(map(str, names)), f"{where}, names of columns")  # refuses what is not Unicode text
     columns = {str(name): [record.get(name) for record in records] for name in names}
     flat = {name: values for name, values in columns.items() if not any(isinstance(v, list | dict) for v in values)}
     return pa.table({name: to_arrow_column(values, where) for name, values in flat.items()})

@@ -165,9 +165,9 @@ def read_networkx(graph: Any, options: ReadOptions) -> Graph:
         raise FocuseError(f"cannot read a graph from {type(graph).__name__}: give a NetworkX graph")
     refuse_options(where, options)
     texts = distinct_names(where, list(graph))
-    edges = list(graph.edges(data=True))
+    edges = list(graph.edges(keys=True, data=True) if graph.is_multigraph() else graph.edges(data=True))
     head, tail = (pa.array([texts[edge[side]] for edge in edges], pa.string()) for side in (0, 1))
-    keys = [key for *_, key in graph.edges(keys=True)] if graph.is_multigraph() else None
+    keys = [edge[2] for edge in edges] if graph.is_multigraph() else None
     names = list(dict.fromkeys(name for *_, attributes in edges for name in attributes))
     data = EdgeData(where, names, lambda name: [attributes.get(name) for *_, attributes in edges])
     result = graph_of_edges(where, head, tail, data, options, keys)

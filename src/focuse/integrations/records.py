@@ -26,7 +26,9 @@ from focuse.data.roles import is_header
 from focuse.data.sniffer import names_headings
 from focuse.errors import FocuseError, install_command
 from focuse.integrations.networks import undirected
+from focuse.system import format_size
 
+MIN_BOMB, MAX_RATIO = 1 << 26, 200  # sheets of equal rows are 14 times as large when unpacked
 EDGE_LISTS = ("edges", "links", "relationships", "relations", "triples")  # keys of an object that holds a graph
 
 
@@ -107,12 +109,14 @@ def read_excel(path: Path, options: ReadOptions) -> Graph:
         raise FocuseError(f"reading Excel files needs openpyxl; {install_command('excel')}") from None
     inspect_file(path)
     try:
-        _refuse_entities(path)
+        _refuse_hostile(path)
         with path.open("rb") as file:
             book = load_workbook(file, read_only=True, data_only=True)
             sheets = [(sheet.title, _cells(sheet)) for sheet in islice(book.worksheets, 1)]
             titles = [sheet.title for sheet in book.worksheets]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, SyntaxError) as error:
+    except FocuseError:
+        raise
+    except Exception as error:  # openpyxl, zipfile, zlib and the XML parser raise many kinds for damaged files
         text = " ".join(str(error).split())[:200]
         raise FocuseError(f"{path}: not a readable Excel file (.xlsx): {text}") from None
     title, (rows, first_row) = sheets[0] if sheets else ("", ([], 1))
@@ -132,9 +136,12 @@ def read_excel(path: Path, options: ReadOptions) -> Graph:
     return graph
 
 
-def _refuse_entities(path: Path) -> None:
-    """Raise FocuseError if a part of the archive declares entities, which a spreadsheet never does."""
+def _refuse_hostile(path: Path) -> None:
+    """Raise FocuseError if a part of the archive declares entities or it unpacks to much more than its size."""
     with zipfile.ZipFile(path) as archive:
+        size = sum(part.file_size for part in archive.infolist())
+        if size > max(MIN_BOMB, MAX_RATIO * path.stat().st_size):
+            raise FocuseError(f"{path}: it unpacks to {format_size(size)}, which no sheet does; save it as CSV instead")
         for name in archive.namelist():
             with archive.open(name) as part:
                 if b"<!DOCTYPE" in part.read(4096):
