@@ -191,6 +191,13 @@ def test_several_processes_need_a_folder(refused, graph_file, tmp_path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
+def test_partitioned_run_has_answers_too(command, graph_file, tmp_path):
+    options = ["--engine", "partitioned", "--partitions", "2:2", "--label-exponent", "1", "--quiet", "--json", *QUICK]
+    data = json.loads(command("train", graph_file, "--out", tmp_path / "run", *options, check=True).stdout)
+    assert data["quality"]["every"]["triples"] == data["test_rows"]
+    assert len(data["new_links"]) == 5
+
+
 def test_graph_of_few_edges_has_answers_too(command, tmp_path):
     (tmp_path / "g.csv").write_text("a,b,1\nb,c,2\nc,d,3\nd,e,4\ne,a,5\n")
     done = command("train", "g.csv", "--quiet", *QUICK, cwd=tmp_path, check=True)

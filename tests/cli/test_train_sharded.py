@@ -57,6 +57,7 @@ def test_run_of_two_processes_is_evaluated_by_one(folder: Path) -> None:
     printed = json.loads(finish(start(folder, *asked)))
     assert printed["epochs"] == 3
     assert printed["settings"]["engine"] == "sharded"
+    assert (printed["quality"], printed["next"]) == (None, "focuse evaluate run")  # one process has the answers
     assert not list(folder.glob(".*"))
     from focuse.api import load, train
 
