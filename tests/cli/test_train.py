@@ -186,7 +186,7 @@ def test_folder_is_named_after_the_file_and_never_overwritten(command, small, tm
 
 
 def test_several_processes_need_a_folder(refused, graph_file, tmp_path, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     assert "several processes need the same folder: give --out RUN" in refused("train", graph_file, cwd=tmp_path)
     assert not list(tmp_path.iterdir())
 

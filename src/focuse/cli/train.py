@@ -94,10 +94,14 @@ def train(
     _report(run, as_json)
 
 
+def _several_processes() -> bool:
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
 @contextmanager
 def _new_folder(graph: str) -> Iterator[Path]:
     """Create an empty folder in `runs` that is named after a file, and remove it if no run is written to it."""
-    if "WORLD_SIZE" in os.environ:
+    if _several_processes():
         raise FocuseError("several processes need the same folder: give --out RUN")
     stem = Path(re.sub(r"\.(gz|zst)$", "", graph)).stem
     name = re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "graph"
@@ -180,7 +184,7 @@ def _report(run: Any, as_json: bool) -> None:
     if not as_json:  # at once, because the answers take seconds
         emit(data, _text(data), as_json)
     # They would take longer for a graph that is processed in chunks or trained by several processes.
-    answered = "WORLD_SIZE" not in os.environ and len(run.graph) < LARGE_GRAPH
+    answered = not _several_processes() and len(run.graph) < LARGE_GRAPH
     summary = run.summary() if answered else None
     following = _next_line(run, data, summary)
     text = following if summary is None else f"{summary}\n{following}"
