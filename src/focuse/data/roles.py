@@ -18,6 +18,7 @@ from pathlib import Path
 
 from focuse.errors import FocuseError, nearest
 
+OWN = ("head",), ("relation",), ("tail",), ("weight",)  # headings of tables that focuse writes: all names are possible
 NONE = "none"  # given for a column that the table does not have
 ColumnNames = Sequence[str | int]  # columns by heading, or counted from 1
 
@@ -50,6 +51,7 @@ WEIGHT = (
 # Words that name a weight within a longer heading, too.
 WEIGHT_PART = WEIGHT[:13]
 WEIGHT_WORDS = {(word,) for word in WEIGHT[:8]}
+LETTERS = {("r",), ("p",)}
 P_VALUES = {
     ("p",), ("p", "value"), ("p", "val"), ("pval",), ("pvalue",), ("padj",), ("p", "adj"), ("fdr",), ("q", "value"),
 }  # fmt: skip
@@ -691,6 +693,8 @@ class _Chooser:
 
     def roles(self) -> Roles:
         known, columns, header = self.known, self.columns, self.sample.header
+        if not self.given and tuple(self.sample.headings) in (OWN, OWN[:3]):
+            return Roles(0, 2, 1, tuple(range(3, len(columns))))
         if not self.given and _is_matrix(self.sample):
             raise FocuseError(
                 f"{self.sample.where}: this looks like an adjacency matrix; give a row per edge (head, tail, weight), "
@@ -706,7 +710,8 @@ class _Chooser:
                     weight = weight_column(self._headings(lambda column: column.words in WEIGHT_WORDS))
                 known.weights = None if weight is None else (weight,)
             if not known.relation_decided:
-                known.relation = relation_column(self._headings(_names_relations))
+                letters = bool({("h",), ("s",)} & {*self.sample.headings})
+                known.relation = relation_column(self._headings(lambda each: _names_relations(each, letters)))
         if not header and not self.given:
             self._refuse_other_lines()
         self._refuse_odd_numbers(range(2, len(columns)), self.known.used)
@@ -1006,16 +1011,20 @@ def _is_matrix(sample: TableSample) -> bool:
     return sample.header and {column.heading for column in numbers} <= sample.columns[0].distinct
 
 
-def _names_relations(column: ColumnSample) -> bool:
+def _names_relations(column: ColumnSample, letters: bool) -> bool:
     """Return whether a column may hold relations: it is not empty, and numbers stand below a clear heading.
 
-    The column Type in tables of Gephi says whether edges are directed.
+    Numbers below r and p are correlations and probabilities, unless `letters` (h, r and t) name the columns. The column
+    Type in tables of Gephi says whether edges are directed.
     """
-    named = NUMBERED_RELATION & set(column.words)
-    numbers_fit = bool(named) and (column.is_whole or not (column.is_number or named <= {"r", "p"}))
-    is_truth = {value.lower() for value in column.distinct} <= {"true", "false"}
-    fits = numbers_fit or not (column.is_mostly_number or column.odd_number or is_truth)
-    return fits and not column.distinct <= DIRECTIONS | {""}
+    values = {value.lower() for value in column.distinct}
+    if column.distinct <= DIRECTIONS | {""} or values <= {"true", "false"}:
+        return False
+    if column.words in LETTERS and not letters:
+        return not column.is_mostly_number and column.odd_number is None
+    if NUMBERED_RELATION & set(column.words):
+        return column.is_whole or not column.is_number
+    return not column.is_mostly_number and column.odd_number is None
 
 
 def options(columns: dict[str, int], sample: TableSample) -> str:
@@ -1098,13 +1107,15 @@ def _proposal(sample: TableSample, known: KnownRoles) -> Roles | None:
     )
     weights = known.weights or tuple(numbers[:1])
     texts = [index for index in sorted(rest) if columns[index].is_word and not _is_about_edges(columns[index])]
-    texts = [index for index in texts if len(columns[index].distinct) > 1 and "" not in columns[index].distinct]
     texts = [index for index in texts if sample.may_be_relation(index, head, tail)]
     texts = [
         index
         for index in texts
         if not any(_are_equal(columns[index], columns[other]) for other in texts if other > index)
     ]
+    between = [index for index in texts if min(head, tail) < index < max(head, tail)]
+    texts = [index for index in between or texts if "" not in columns[index].distinct]
+    texts = texts if len(texts) != 1 or len(columns[texts[0]].distinct) > 1 else []
     relation = known.relation if known.relation is not None or len(texts) != 1 else texts[0]
     for roles in (Roles(head, tail, relation, weights), Roles(head, tail, relation), Roles(head, tail, None, weights)):
         if _is_possible(sample, roles):
