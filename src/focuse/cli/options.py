@@ -55,7 +55,7 @@ def setting_option(name: str) -> Any:
 GraphFile = typer.Argument(
     help="Edges: head, relation, tail, weight, as TSV, CSV (.gz, .zst), Parquet, JSON, Excel, .mtx, RDF or GraphML."
 )
-RunFolder = Annotated[Path, typer.Argument(help="Folder of a run, written by 'focuse train --out'.")]
+RunFolder = Annotated[Path, typer.Argument(help="Folder of a run, written by 'focuse train'.")]
 TestFile = Annotated[str | None, typer.Argument(help="Test triples. Default: the run's own.")]
 Out = Annotated[Path | None, option("Write all rows to this file (.tsv, .csv, .parquet or .json).", "Output")]
 LinksOut = Annotated[

@@ -167,7 +167,7 @@ class RunFolder:
     def open(cls, path: Path, storage: TableStorage | None = None) -> RunFolder:
         """Return the folder of an existing run; raise FocuseError if there is none."""
         if not (path / CONFIG).is_file():
-            raise FocuseError(f"{path}: not a run (no {CONFIG}); give a folder that 'focuse train --out' created")
+            raise FocuseError(f"{path}: not a run (no {CONFIG}); give a folder that 'focuse train' created")
         return cls(path, storage)
 
     @staticmethod
