@@ -52,6 +52,8 @@ FOUND = [
     ("text", b"\x04" + b"x" * 6_000 + b",b,c,d,e\n"),
     ("questions", b"a\tr\tzz\xff\nb\tr\t\n"),
     ("questions", b"a,r,zz\n\xc3(,r,b\n"),
+    ("questions", b'"!\xc3\x1fv\x07S\xe7'),
+    ("tables", b'\x00{"\\ud800": "a", "head": "a", "tail": "b"}'),
     ("graphml", b'<?xml version="1.0" encoding="UTF2"?>\n<graphml><graph>'),
     ("graphml", b'<?xml version="1.0" encoding="utf-7"?><graphml/>'),
     ("relation_weights", b'"(g"r;1\n";;0\x1f\n"rg3'),

@@ -88,6 +88,7 @@ def test_arrays_of_objects_and_text() -> None:
         (np.ones((7, 7)), "adjacency matrix; give focuse.read(scipy.sparse.coo_array(array))"),
         (torch.zeros(2, 9, dtype=torch.long), "as with a column per edge; give a row per edge: array.T"),
         (torch.eye(3).to_sparse(), "array: cannot be read as a NumPy array"),
+        (np.array([[0, np.nan, 0.5], [1, np.inf, 0.25]]), "array"),
         (np.float64(3), "cannot read a graph from float64"),
     ],
 )
@@ -186,6 +187,8 @@ BANNER = "%%MatrixMarket matrix coordinate real general\n"
         (BANNER + "2 2 1\n1 3 1\n", "an entry lies outside the matrix of 2 × 2"),
         (BANNER + "2 2 1\n0 1 1\n", "an entry lies outside"),
         (BANNER + "2 2 1\n1.5 1 1\n", "an entry lies outside"),
+        (BANNER + "18446744073709551616 5 1\nnan 5 1\n", "an entry lies outside"),
+        (BANNER + "2 2 2\n1 inf 1\nnan 1 1\n", "an entry lies outside"),
         (BANNER + "2 2 1\n1 1 nan\n", "row 1: the weight 'nan' is not finite"),
         (BANNER + "2 2 0\n", "no entries"),
     ],

@@ -61,9 +61,8 @@ def _is_usual(array: npt.NDArray[Any]) -> bool:
 def _column(values: npt.NDArray[Any], may_be_ids: bool) -> pa.Array:
     """Return a column of numbers; ids that stand as 1.0 next to weights become whole numbers again."""
     values = np.ascontiguousarray(values)
-    is_whole = (
-        may_be_ids and values.dtype.kind == "f" and np.isfinite(values).all() and (values == values.round()).all()
-    )
+    is_whole = may_be_ids and values.dtype.kind == "f" and bool((np.abs(values) < 2**53).all())
+    is_whole = is_whole and bool((values == np.floor(values)).all())
     return pa.array(values.astype(np.int64) if is_whole else values)
 
 
@@ -113,7 +112,7 @@ def read_matrix_market(path: Path, options: ReadOptions) -> Graph:
         raise FocuseError(f"{path}: its numbers do not make up the entries that it announces; is the file complete?")
     entries = numbers.reshape(-1, width)
     ends = entries[:, :2]
-    if len(ends) and ((ends < 1) | (ends > size[:2]) | (ends % 1 != 0)).any():
+    if len(ends) and ((ends < 1) | (ends > np.array(size[:2], np.float64)) | (ends != np.floor(ends))).any():
         raise FocuseError(f"{path}: an entry lies outside the matrix of {size[0]:,} × {size[1]:,}")
     row, column = (ends[:, at].astype(np.int64) - 1 for at in (0, 1))
     values = np.ones(len(entries), bool) if field == "pattern" else entries[:, 2]

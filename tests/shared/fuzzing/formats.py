@@ -1,8 +1,9 @@
-"""Parquet, RDF and GraphML."""
+"""Parquet, RDF, GraphML, JSON, Matrix Market and Excel."""
 
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from xml.parsers import expat
@@ -141,3 +142,43 @@ def graphml(folder: Path) -> tuple[Call, list[bytes]]:
 
     seeds = [written(folder, ".graphml"), written(folder, ".graphml", HOSTILE), extra]
     return call, [*seeds, laughs + b"</graph></graphml>"]
+
+
+TABLES = Path(__file__).parents[2] / "fixtures" / "tables"
+
+
+def tables(folder: Path) -> tuple[Call, list[bytes]]:
+    """JSON Lines, JSON, Matrix Market and Excel, of which the first byte says which."""
+    paths = [folder / f"graph{suffix}" for suffix in (".jsonl", ".json", ".mtx", ".xlsx")]
+
+    def call(data: bytes) -> None:
+        path = paths[data[0] % len(paths) if data else 0]
+        path.write_bytes(data[1:])
+        graph = read(path)
+        if path.suffix == ".jsonl":
+            rows = [json.loads(line) for line in data[1:].decode("utf-8-sig").split("\n") if line.strip()]
+            keys = ["head", "relation", "tail", "weight"]
+            if all(isinstance(row, dict) and list(row) == keys and row["weight"].__class__ is float for row in rows):
+                texts = all(isinstance(row[key], str) for row in rows for key in keys[:3])
+                compare(rows_of(graph), [tuple(row.values()) for row in rows] if texts else rows_of(graph))
+        if path.suffix == ".mtx":
+            banner, *lines = [line for line in data[1:].decode("latin-1").split("\n") if line.strip()]
+            entries = [line.split() for line in lines if not line.startswith("%")][1:]
+            ends = {(int(float(entry[0])), int(float(entry[1]))) for entry in entries if len(entry) > 1}
+            if (
+                all(len(entry) in (2, 3) for entry in entries)
+                and "general" in banner.lower()
+                and len(graph) != len(ends)
+            ):
+                raise WrongError(f"{len(graph)} entries read, the file has {len(ends)}")
+
+    names = ["pandas_columns.json", "networkx_node_link.json"]
+    matrices = ["scipy_general.mtx", "scipy_symmetric.mtx", "scipy_pattern.mtx"]
+    lines = b"".join(
+        json.dumps(dict(zip(("head", "relation", "tail", "weight"), row, strict=True))).encode() + b"\n"
+        for row in [*ROWS, *HOSTILE]
+    )
+    seeds = [b"\0" + lines, b"\0" + (TABLES / "pandas_records.jsonl").read_bytes()]
+    seeds += [b"\1" + (TABLES / name).read_bytes() for name in names]
+    seeds += [b"\2" + (TABLES / name).read_bytes() for name in matrices]
+    return call, [*seeds, b"\3" + (TABLES / "pandas.xlsx").read_bytes(), b"\0" + b'{"head": ']

@@ -29,6 +29,7 @@ TARGETS = {
     "parquet": Target(formats.parquet, 6),
     "rdf": Target(formats.rdf, 12),
     "graphml": Target(formats.graphml, 8),
+    "tables": Target(formats.tables, 6),  # JSON, Matrix Market and Excel
     "rules": Target(words.rules, 8),
     "settings": Target(words.settings, 5),
     "words": Target(words.words, 4),
