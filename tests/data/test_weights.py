@@ -695,3 +695,10 @@ def test_logarithms_reach_relations_that_are_added(name: str) -> None:
     assert more.arrays["log_offset"].tolist() == [0.0, 1.0]
     unit = more.transform(np.array([1.0, 0.0, 49.0]), np.array([0, 1, 1], np.int32))
     assert unit[1:].tolist() == [0.0, 1.0]
+
+
+def test_columns_with_heavy_tails_are_scaled_by_ranks_unless_asked_otherwise() -> None:
+    rows = [(f"a{n}", "r", f"b{n}", count, n % 5) for n, count in enumerate(COUNTS)]
+    both = read(rows)
+    assert [normalizer.name for normalizer in fit_merger(both).normalizers] == ["quantile", "relation"]
+    assert [normalizer.name for normalizer in fit_merger(both, "relation").normalizers] == ["relation", "relation"]

@@ -289,9 +289,12 @@ def with_more_relations(normalizer: Normalizer, graph: Graph, known: int) -> Nor
     return type(normalizer)(arrays, normalizer.lower_is_better)
 
 
-def default_normalizer(graph: Graph) -> str:
-    """Return 'quantile' for heavy tails, else 'relation', or 'global' if 'relation' would map every weight to 1."""
-    if is_heavy_tailed(graph):
+def default_normalizer(graph: Graph, ranges: bool = False) -> str:
+    """Return 'quantile' for heavy tails, else 'relation', or 'global' if 'relation' would map every weight to 1.
+
+    With `ranges`, heavy tails are scaled by their range, too.
+    """
+    if not ranges and is_heavy_tailed(graph):
         return "quantile"
     low, high = relation_ranges(graph)
     return "relation" if (low < high).any() or graph.weight.min() == graph.weight.max() else "global"
@@ -681,7 +684,7 @@ def fit_merger(
         single = train.column(name)
         if not len(single):
             raise FocuseError(f"{train.source}: the weight column {name!r} has no number in train; leave it out")
-        chosen = default_normalizer(single) if normalize in (None, "relation") else normalize
+        chosen = default_normalizer(single, normalize == "relation") if normalize in (None, "relation") else normalize
         normalizers.append(fit_normalizer(chosen or "relation", single))
         scaled.append((single, normalizers[-1].transform(single.weight, single.relation)))
     if importance is not None:
