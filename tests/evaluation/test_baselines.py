@@ -219,9 +219,8 @@ def test_baseline_ranks_of_a_small_graph_match_hand_computed_ones() -> None:
 
 def test_linked_scorer_beats_frequency_on_a_symmetric_graph() -> None:
     rows = [(f"e{i}", "r", f"e{(i * 7 + 3) % 50}", 0.5) for i in range(50)]
-    parts = split(
-        focuse.read([(t, r, h, w) for h, r, t, w in rows] + rows), valid_fraction=0.0, test_fraction=0.2, seed=1
-    )
+    both = focuse.read([(t, r, h, w) for h, r, t, w in rows] + rows, undirected=False)
+    parts = split(both, valid_fraction=0.0, test_fraction=0.2, seed=1)
     nothing = parts.train.select(np.empty(0, np.int64))
     found = evaluate_baselines(parts.train, nothing, AlignedGraph(parts.test), [parts.train])
     assert found[LINKED].all.mrr > 2 * found[FREQUENCY].all.mrr

@@ -183,7 +183,11 @@ def test_evaluation_prints_a_table_and_json() -> None:
     assert "ties worst" in lines[12]
     again = sum(row[:3] in {known[:3] for known in Case().train_rows} for row in Case().test_rows)
     assert again == told["rows_in_train"] > 0
-    assert lines[13:] == [f"test.tsv: {again} of {len(Case().test_rows)} triples are in train as well"]
+    pairs = {(tail, head) for head, _, tail, *_ in Case().train_rows}
+    back = sum((head, tail) in pairs and head != tail for head, _, tail, *_ in Case().test_rows)
+    size = len(Case().test_rows)
+    assert lines[13].startswith(f"test.tsv: leakage: the reverse of {back} of {size} test triples ({back / size:.0%})")
+    assert lines[14:] == [f"test.tsv: {again} of {size} triples are in train as well"]
 
 
 def test_unseen_rows_are_reported_and_left_out() -> None:
