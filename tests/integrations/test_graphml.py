@@ -77,7 +77,7 @@ def test_edges_without_relations_get_a_default_relation(tmp_path: Path) -> None:
     assert len(graph) == 3
     assert not graph.weighted
     assert "all edges have the relation 'related'" in graph.notes[0]
-    assert "its edges are undirected: each is one fact (--directed" in graph.notes[1]
+    assert "its edges are undirected (--directed" in graph.notes[1]
     assert graph.undirected
     assert graph.one_relation
 

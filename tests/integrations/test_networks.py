@@ -66,7 +66,7 @@ def test_edges_without_relations_get_one_and_a_note() -> None:
     assert graph.notes == (
         "NetworkX graph: read weight 'weight' from the data of edges; all edges have the relation 'related' "
         "(relation_name); to change it, give relation and weight",
-        "NetworkX graph: its edges are undirected: each is one fact (--directed, or undirected=False, changes this)",
+        "NetworkX graph: its edges are undirected (--directed, or undirected=False, changes this)",
     )
     named = read(nx.les_miserables_graph(), relation_name="meets")
     assert (list(named.relations), named.one_relation) == (["meets"], False)

@@ -20,7 +20,7 @@ from focuse.errors import FocuseError, nearest
 RELATION_DATA = ("relation", "label", "type", *RELATION, "edge_type")
 WEIGHT_DATA = ("weight", *WEIGHT, "edge_weight", "edge_attr")
 TABLE_OPTIONS = ("columns", "head", "tail", "delimiter", "header")
-UNDIRECTED = "its edges are undirected: each is one fact (--directed, or undirected=False, changes this)"
+UNDIRECTED = "its edges are undirected (--directed, or undirected=False, changes this)"
 
 
 def refuse_options(where: str, options: ReadOptions, names: Iterable[str] = TABLE_OPTIONS) -> None:
