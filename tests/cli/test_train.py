@@ -239,7 +239,7 @@ class TestRefused:
     def _nothing_written(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "nan.tsv").write_text("a\tr\tb\t0.5\nb\tr\tc\tnan\n")
-        (tmp_path / "g.tsv").write_text("a\tr\tb\t0.5\nb\tr\tc\t0.9\n")
+        (tmp_path / "g.tsv").write_text("head\trelation\ttail\tweight\na\tr\tb\t0.5\nb\tr\tc\t0.9\n")
         (tmp_path / "taken").mkdir()
         (tmp_path / "taken" / "thesis").write_text("years of work")
         before = {path: path.read_bytes() if path.is_file() else None for path in tmp_path.rglob("*")}
