@@ -312,7 +312,7 @@ class Run:
         """Find the most probable links that the graph lacks.
 
         All links between the chosen entities are scored. The best of each relation are then ordered by probability.
-        Known triples and known negatives are left out, as are self-loops of relations that have none in train.
+        Known triples and known negatives are left out, as are self-loops of relations that have hardly any in train.
 
         Parameters
         ----------

@@ -319,3 +319,15 @@ def test_unusual_names_and_an_expensive_model_work(tmp_path: Any) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["links.csv"]
     with pytest.raises(FocuseError, match="times the limit"):
         run.discover(max_scores=1000, any_type=True)
+
+
+@pytest.mark.parametrize(("others", "found"), [(500, True), (1500, False)])
+def test_few_self_loops_among_many_edges_are_no_example(others: int, found: bool) -> None:
+    pairs = [(i, j) for i in range(45) for j in range(45) if i != j][:others]
+    rows = [("n0", "r", "n0"), *((f"n{i}", "r", f"n{j}") for i, j in pairs)]
+    graph = focuse.read(rows)
+    space = link_search.CandidateSpace(graph, np.array([0]))
+    assert space.has_self_loops.tolist() == [found]
+    run = focuse.train(graph, dim=4, epochs=1, valid_fraction=0.0, test_fraction=0.0, progress=False)
+    links = run.discover(top=10**4, weights=False)
+    assert any(row.head == row.tail for row in links) == found

@@ -25,6 +25,7 @@ from focuse.training.callbacks import Progress
 
 STRATEGIES = ("exhaustive", "popular", "sampled")
 SAMPLE_SIZE = 1000
+LOOP_SHARE = 0.001  # of the edges of a relation, above which self-loops are candidates
 CPU_BLOCK_SCORES = 1 << 21  # 8 MB, which fit in the cache
 GPU_BLOCK_SCORES = 1 << 25  # 128 MB
 BLOCK_TAILS = 1 << 14  # the queries of this many tails are kept if a model scores both sides
@@ -78,9 +79,13 @@ class CandidateSpace:
 
     @cached_property
     def has_self_loops(self) -> npt.NDArray[np.bool_]:
-        """Whether a relation links an entity to itself in train, bool [R]; elsewhere, self-loops are not candidates."""
-        train = self.train
-        return np.bincount(train.relation[train.head == train.tail], minlength=len(train.relations)).astype(bool)
+        """Whether a relation links entities to themselves, bool [R]; elsewhere, self-loops are not candidates.
+
+        A few loops among thousands of edges are faults of the data.
+        """
+        train, size = self.train, len(self.train.relations)
+        loops = np.bincount(train.relation[train.head == train.tail], minlength=size)
+        return loops > LOOP_SHARE * np.bincount(train.relation, minlength=size)
 
     @cached_property
     def degree(self) -> Ids:
