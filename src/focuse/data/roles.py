@@ -526,15 +526,20 @@ def _names_note(sample: TableSample, roles: Roles) -> str:
 
 
 def _differs(sample: TableSample, roles: Roles) -> bool:
-    """Return whether a reading with relations needs a line, as headings do not say all roles or a column is unused."""
-    if not sample.header or sample.count is not None:
+    """Return whether a reading with relations needs a line, because neither headings nor usual columns make it clear."""
+    columns, order = sample.columns, [*roles.names, *roles.weights]
+    if sample.count is not None or len(order) < sum(not column.is_empty for column in columns):
         return True
-    words = sample.headings
-    weights = roles.weights if len(roles.weights) != 1 else (weight_column(words),)
-    by_heading = (*endpoints(words), relation_column(words), *weights)
-    order = (roles.head, roles.tail, roles.relation, *roles.weights)
-    used = [index for index, column in enumerate(sample.columns) if not column.is_empty]
-    return by_heading != order or len(order) < len(used)
+    if sample.header:
+        words = sample.headings
+        weights = roles.weights if len(roles.weights) != 1 else (weight_column(words),)
+        by_heading = (*endpoints(words), relation_column(words), *weights)
+        return by_heading != (roles.head, roles.tail, roles.relation, *roles.weights)
+    is_usual = order == sorted(order) and len(columns[0].cells) >= MANY_ROWS and not _may_be_header(sample, roles)
+    counts = any(_is_count(columns[index]) for index in roles.weights)  # which may be times or ids
+    numbers = any(columns[index].is_number for index in (roles.head, roles.tail))
+    few = roles.relation is not None and sample.may_be_relation(roles.relation, roles.head, roles.tail)
+    return not (is_usual and few) or counts or numbers
 
 
 def _is_header_by_content(sample: TableSample) -> bool:
