@@ -526,7 +526,7 @@ def _names_note(sample: TableSample, roles: Roles) -> str:
 
 
 def _differs(sample: TableSample, roles: Roles) -> bool:
-    """Return whether a reading with relations needs a line, because neither headings nor usual columns make it clear."""
+    """Return whether a reading with relations needs a line, because headings or usual columns do not make it clear."""
     columns, order = sample.columns, [*roles.names, *roles.weights]
     if sample.count is not None or len(order) < sum(not column.is_empty for column in columns):
         return True
