@@ -435,6 +435,7 @@ def test_numbers_in_another_form_are_neither_names_nor_left_out(head: str, cell:
         ("Source,Target,Type,Start,End,Weight", lambda n, a, b: (gene(a), gene(b), "Directed", "1", "2", SCORES[n]),
          (0, 1, 5)),
         ("t,i,j", lambda n, a, b: (TIMES[n], str(a), str(b)), (1, 2, None)),
+        ("src,dst,bytes", lambda n, a, b: (f"10.0.0.{a}", f"10.0.1.{b}", COUNTS[n]), (0, 1, 2)),
         ("var1,var2,r,p_value", lambda n, a, b: (gene(a), gene(b), SCORES[n], SCORES[-n]), None),
     ],
 )  # fmt: skip
@@ -467,6 +468,8 @@ def test_columns_that_are_no_roles_are_left_out_and_named(head: str, row: Any, e
         (lambda n, a, b: (gene(a), gene(b), COUNTS[n], COUNTS[-n]), "several ways"),
         (lambda n, a, b: (gene(a), gene(b), str(2000 + n % 9)), "several ways"),
         (lambda n, a, b: (gene(a), f"r{FEW[n]}", gene(b), str(2000 + n % 9)), "several ways"),
+        (lambda n, a, b: (gene(a), COUNTS[n], gene(b)), "several ways"),
+        (lambda n, a, b: (person(a), f"{b}.01", COUNTS[n]), "several ways"),
         (lambda n, a, b: (f"({gene(a)}", "is", f"{gene(b)})"), "in parentheses"),
         (lambda n, a, b: (f"{a}.0", f"{b}.0", FEW[n]), "which of"),
     ],
@@ -526,6 +529,24 @@ def test_a_negative_or_missing_id_does_not_merge_users_and_items(tmp_path: Path)
     assert "kept apart" in graph.notes[0]
     same = written(tmp_path, "user_id,friend_id,calls", lambda n, a, b: (str(a), str(b), FEW[n]))
     assert "are the same entity" in read(same).notes[0]
+    like = written(tmp_path, "item_id,related_item_id,score", lambda n, a, b: (str(a), str(b), SCORES[n]))
+    assert "are the same entity" in read(like).notes[0]
+
+
+def test_frames_without_names_of_columns_and_rows_are_read_by_what_they_hold() -> None:
+    pandas = pytest.importorskip("pandas")
+    cells = [(a, b, float(score), float(count)) for (a, b), score, count in zip(PAIRS, SCORES, COUNTS, strict=True)]
+    with pytest.raises(FocuseError, match="head='0', tail='1', weight='2'"):
+        read(pandas.DataFrame(cells))
+    for head, tail, weight in ((0, 1, 2), ("0", "1", "2")):
+        graph = read(pandas.DataFrame(cells), head=head, tail=tail, weight=weight)
+        assert [(row[0], row[2], row[3]) for row in rows(graph)] == [
+            (str(a), str(b), score) for a, b, score, _ in cells
+        ]
+    timed = [(a, b, n % 5 + 1, int(TIMES[n])) for n, (a, b) in enumerate(PAIRS)]
+    graph = read(timed)
+    assert (len(graph.relations), graph.weight.tolist()) == (1, [float(row[2]) for row in timed])
+    assert graph.notes
 
 
 def test_names_that_may_be_missing_or_differ_in_blanks_are_reported(tmp_path: Path) -> None:

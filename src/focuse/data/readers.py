@@ -67,7 +67,7 @@ OUT_OF_CORE_BYTES = 1 << 28  # larger text is encoded on disk, block by block; a
 BATCH_ROWS = 1 << 20  # rows of a Parquet file in memory at once, if its graph is large
 INDEX_PREFIX = "__index_level_"  # of columns in which pandas stores the index of a frame
 
-SAMPLE_ROWS = 5_000  # of a table that has types
+SAMPLE_ROWS = 20_000  # of a table that has types, as many as of a text file
 Block = Sequence[pa.Array]  # head, relation, tail and the weights, if any, of some edges
 
 
@@ -183,9 +183,9 @@ def _read_source(source: Any, options: ReadOptions) -> Graph:
         return graph_from_table(records_to_arrow(source, "rows"), options, "rows")
     if isinstance(source, Iterable):
         table = rows_to_arrow(cast(Iterable[Sequence[Any]], source))
-        width, given = table.num_columns, options.names_columns
-        if not given and (width >= 4 or (width == 3 and pa.types.is_string(table.schema.types[2]))):
-            options = replace(options, columns=range(1, width + 1))
+        names = [pa.types.is_string(kind) for kind in table.schema.types[:3]]
+        if not options.names_columns and len(names) == 3 and all(names):
+            options = replace(options, columns=range(1, table.num_columns + 1))
         return graph_from_table(table, options, "rows", header=False)
     raise FocuseError(f"cannot read a graph from {type(source).__name__}: give a file, a frame or rows")
 
@@ -233,6 +233,8 @@ def registered_object_reader(source: Any) -> ObjectReader | None:
     """Return the reader of the library that an object's class, or a class that it extends, comes from."""
     import_module(INTEGRATIONS)
     libraries = [each.__module__.partition(".")[0] for each in type(source).__mro__]
+    if "torch" in libraries and not hasattr(source, "detach"):  # a dataset, and no tensor
+        return None
     found = next((OBJECT_READERS[name] for name in libraries if name in OBJECT_READERS), None)
     return None if found is None else import_function(found)
 

@@ -208,7 +208,9 @@ TRUTH = {"true", "false", "yes", "no", "t", "f", "y", "n", "0", "1", ""}
 LETTER = re.compile(r"[^\W\d_]")
 SIGN = r"[<>≤≥~≈=]*\s*[-+−–]?\s*"
 UNIT = r"(%|‰|[$€£¥₹]|[^\W\d_]{1,4}(/[^\W\d_]+)?)?"
-ODD_NUMBER = re.compile(rf"\(?{SIGN}[$€£¥₹]?\s*\d[\d.,'’\s]{{0,20}}(:\d\d)*(e[-+]?\d+)?\s*{UNIT}\)?", re.IGNORECASE)
+ODD_NUMBER = re.compile(
+    rf"(?!\d+(\.\d+){{3}}$)\(?{SIGN}[$€£¥₹]?\s*\d[\d.,'’\s]{{0,20}}(:\d\d)*(e[-+]?\d+)?\s*{UNIT}\)?", re.IGNORECASE
+)  # but no address such as 10.0.0.1
 MAX_NAME = 80  # mean number of characters of a column of names; longer texts are descriptions
 
 
@@ -367,8 +369,8 @@ class TableSample:
     def find(self, column: str | int) -> int:
         """Return the index of a column that is named by heading or counted from 1."""
         headings = [each.heading for each in self.columns] if self.header else []
-        if isinstance(column, str) and column.strip() in headings:
-            return headings.index(column.strip())
+        if str(column).strip() in headings and (isinstance(column, str) or self.in_memory):
+            return headings.index(str(column).strip())
         if not isinstance(column, bool) and str(column).isdecimal() and 1 <= int(column) <= len(self.columns):
             return int(column) - 1
         known = ", ".join(headings) if self.header else f"columns 1 to {len(self.columns)}"
@@ -633,12 +635,13 @@ def _kinds(sample: TableSample, roles: Roles, same_ids: bool | None) -> tuple[st
         return None if same_ids else words
     if not (head.holds_ids and tail.holds_ids):
         return None
-    differ = sample.header and all(named) and named[0] != named[1]
+    one, other = map(set, named)
+    differ = sample.header and all(named) and not (one <= other or other <= one)
     if head.is_sparse and tail.is_sparse and sample.overlap(roles.head, roles.tail) > MANY_SHARED:
         return None  # so many equal numbers are no chance
     if differ:
         return words
-    same = sample.header and bool(named[0]) and named[0] == named[1]
+    same = sample.header and all(named)
     if same or roles.relation is not None or None not in endpoints(sample.headings):
         return None
     # In a graph of one kind, self-loops are rarer than by chance.
@@ -705,8 +708,8 @@ class _Chooser:
                 f"{self.sample.where}: this looks like an adjacency matrix; give a row per edge (head, tail, weight), "
                 "for example focuse.read(pandas.read_csv(file, index_col=0).stack().reset_index())"
             )
+        ends = endpoints(self._headings()) if header else (None, None)
         if header:
-            ends = endpoints(self._headings())
             known.head = ends[0] if known.head is None else known.head
             known.tail = ends[1] if known.tail is None else known.tail
             if known.weights is None:
@@ -722,9 +725,7 @@ class _Chooser:
         self._refuse_odd_numbers(range(2, len(columns)), self.known.used)
         roles = self._complete()
         if known.weights is None or not (header and known.weights == (weight_column(self.sample.headings),)):
-            self._refuse_odd_numbers(
-                range(len(columns)), [roles.head] if roles.relation is None else [roles.head, roles.relation]
-            )
+            self._refuse_odd_numbers(range(len(columns)), {roles.head, roles.relation, *ends})
         no_weight = header and not self.given and not roles.weights
         if no_weight and columns[roles.tail].is_number and not columns[roles.head].is_number:
             raise self._unclear("head and tail")
@@ -787,7 +788,7 @@ class _Chooser:
         others = sum(not each.is_number for each in self.columns)
         return column.is_row_number and (bool(column.words) or (index == 0 and (others > 1 or len(self.columns) > 3)))
 
-    def _refuse_odd_numbers(self, columns: Iterable[int], used: Collection[int]) -> None:
+    def _refuse_odd_numbers(self, columns: Iterable[int], used: Collection[int | None]) -> None:
         """Raise FocuseError for a column without a role that holds numbers with units or currencies."""
         header = self.sample.header
         if (
@@ -903,6 +904,8 @@ class _Chooser:
             head, tail = (index for index in columns if index not in decimals)
             if fewer_last:
                 raise self._several_ways(Roles(head, tail, None, (decimals[0],)), Roles(first, second, third))
+            if three.is_whole and not one.is_number:  # codes such as 250.01, and counts
+                raise self._several_ways(Roles(first, second, None, (third,)), Roles(head, tail, None, (decimals[0],)))
             return Roles(head, tail, None, (decimals[0],))
         if self.sample.count is not None:  # OpenKE: head, tail, relation
             last = len(three.distinct) <= len(two.distinct)
@@ -911,6 +914,8 @@ class _Chooser:
         few = self.sample.may_be_relation(second, first, third)
         if three.is_time or (three.is_year and not one.is_whole):
             raise self._several_ways(Roles(first, second), weighted, triple)
+        if two.is_whole and not one.is_number and not three.is_number and not self.sample.header:
+            raise self._several_ways(Roles(first, third, None, (second,)), triple)
         if not three.is_mostly_number:
             self._check_relation(columns, ())
             return triple
@@ -941,7 +946,7 @@ class _Chooser:
         readings = [Roles(first, third, second, weights)]
         if 2 * counts[2] <= counts[1] and self.sample.overlap(first, third) == 0:
             readings.append(Roles(first, second, third, weights))
-        if not few and 5 * counts[0] <= counts[1]:
+        if not few and 5 * counts[0] <= counts[1] and self.sample.overlap(first, third) == 0:
             readings.append(Roles(second, third, first, weights))
         if len(readings) > 1 and self.rows >= MANY_ROWS:
             raise self._several_ways(*readings)
@@ -1013,7 +1018,8 @@ def _is_matrix(sample: TableSample) -> bool:
         return False
     if rest == 0 and not sample.header:
         return rows == len(numbers) > 4
-    return sample.header and {column.heading for column in numbers} <= sample.columns[0].distinct
+    numbered = [column.heading for column in sample.columns] == [str(index) for index in range(len(sample.columns))]
+    return sample.header and not numbered and {column.heading for column in numbers} <= sample.columns[0].distinct
 
 
 def _names_relations(column: ColumnSample, letters: bool) -> bool:
@@ -1039,7 +1045,7 @@ def options(columns: dict[str, int], sample: TableSample) -> str:
 
 def _written(given: dict[str, str], sample: TableSample) -> str:
     if sample.in_memory:
-        return ", ".join(f"{role}={int(label) if label.isdecimal() else label!r}" for role, label in given.items())
+        return ", ".join(f"{role}={label!r}" for role, label in given.items())
     return " ".join(f"--{role.replace('_', '-')} {shlex.quote(label)}" for role, label in given.items())
 
 

@@ -73,23 +73,24 @@ def with_both_directions(graph: Graph) -> Graph:
         if (share <= 1 - MIN_SHARE).all():
             return _append_reversed(graph)
     rows = np.flatnonzero(graph.is_undirected[graph.relation] & (graph.head != graph.tail))
-    rows = rows[~_is_listed_both_ways(graph, rows)]
+    rows = rows[_lacks_reverse(graph, rows)]
     source = np.concatenate([np.arange(len(graph)), rows])
     order = np.argsort(source, kind="stable")
     made, added = graph.select(source[order]), order >= len(graph)
     return replace(made, head=np.where(added, made.tail, made.head), tail=np.where(added, made.head, made.tail))
 
 
-def _is_listed_both_ways(graph: Graph, rows: npt.NDArray[Any]) -> Mask:
-    """Return whether each of `rows` [n] has its reverse among them with the same weight; bool [n]."""
-    keys, weight = graph.pair_keys[rows], graph.weight[rows]
-    order = np.lexsort((weight, keys))
-    start = np.append(True, (np.diff(keys[order]) != 0) | (np.diff(weight[order]) != 0))
-    group = np.empty(len(rows), np.int64)
-    group[order] = np.cumsum(start) - 1
-    forward = graph.head[rows] < graph.tail[rows]
-    both = (np.bincount(group, forward) > 0) & (np.bincount(group, ~forward) > 0)
-    return np.asarray(both[group])
+def _lacks_reverse(graph: Graph, rows: npt.NDArray[Any]) -> Mask:
+    """Return which of `rows` [n] have no reverse with the same weight among them; each reverse serves one row."""
+    pair = np.unique(graph.pair_keys[rows], return_inverse=True)[1]
+    weight = np.unique(graph.weight[rows], return_inverse=True)[1]
+    fact = np.unique(pair * (int(weight.max(initial=0)) + 1) + weight, return_inverse=True)[1]
+    side = 2 * fact + (graph.head[rows] < graph.tail[rows])
+    count = np.bincount(side, minlength=int(side.max(initial=0)) + 2)
+    order = np.argsort(side, kind="stable")
+    turn = np.empty(len(rows), np.int64)
+    turn[order] = np.arange(len(rows)) - np.searchsorted(side[order], side[order])
+    return np.asarray(turn >= count[side ^ 1])
 
 
 def _share_of_reversed(graph: Graph) -> npt.NDArray[np.float64]:

@@ -109,14 +109,19 @@ class BatchPredictor:
 
     def __post_init__(self) -> None:
         self.top = check_count("top", self.top)
+        self._excluded = self._not_ranked()
+
+    def _not_ranked(self) -> dict[str, Any]:
+        """Return masks [E] of the entities that are no candidates, by the side that is missing."""
         train = self.graphs[0]
-        is_head, is_tail = (np.bincount(ends, minlength=len(train.entities)) > 0 for ends in (train.head, train.tail))
-        has_two_kinds = len(train.relations) == 1 and not (is_head & is_tail).any()
-        self._excluded = {"head": ~is_head, "tail": ~is_tail} if has_two_kinds else {}
         if self.candidates is not None:
             excluded = np.ones(len(train.entities), bool)
             excluded[self.candidates] = False
-            self._excluded = {"head": excluded, "tail": excluded}
+            return {"head": excluded, "tail": excluded}
+        if len(train.relations) > 1:
+            return {}
+        is_head, is_tail = (np.bincount(ends, minlength=len(train.entities)) > 0 for ends in (train.head, train.tail))
+        return {} if (is_head & is_tail).any() else {"head": ~is_head, "tail": ~is_tail}
 
     def predict(self, asked: Ids, predictor: WeightPredictor | None = None, progress: bool = False) -> ResultTable:
         """Rank the completions of queries; `predictor` adds weights and probabilities.

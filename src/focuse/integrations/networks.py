@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -205,7 +206,7 @@ def read_igraph(graph: Any, options: ReadOptions) -> Graph:
     named = "name" in graph.vs.attributes()
     nodes = list(map(str, graph.vs["name"])) if named else list(map(str, range(graph.vcount())))
     if len(set(nodes)) < len(nodes):
-        twice = next(name for name in nodes if nodes.count(name) > 1)
+        twice = next(name for name, count in Counter(nodes).items() if count > 1)
         raise FocuseError(f"{where}: several nodes have the name {twice!r}; give each its own, or delete vs['name']")
     ends = np.array(graph.get_edgelist(), np.int64).reshape(-1, 2)
     names = pa.array(nodes, pa.string())
