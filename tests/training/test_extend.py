@@ -256,6 +256,28 @@ def test_extension_needs_the_weight_columns_of_the_run(small: focuse.Graph, with
 
 
 class TestFaults:
+    @pytest.mark.parametrize(
+        ("heading", "words"),
+        [
+            ("", r"none of its \d+ entities .*names like 'user 1' and 'artist 1'; .*headings 'user' and 'artist'"),
+            ("listener,band,n\n", r"'listener 1', .*headings 'user' and 'artist', and --separate-ids"),
+            ("user,artist,n\n", "all edges are known already"),
+        ],
+    )
+    def test_edges_without_a_known_entity_are_refused(self, heading: str, words: str, tmp_path: Path) -> None:
+        rows = [f"{user},{(user * step) % 50 + 1},{step}\n" for user in range(1, 40) for step in range(1, 8)]
+        (tmp_path / "plays.csv").write_text("userID,artistID,weight\n" + "".join(rows), encoding="utf-8")
+        run = focuse.train(tmp_path / "plays.csv", test_fraction=0.0, valid_fraction=0.0, **ASKED)
+        assert run.graph.entities[0] == "user 1"
+        (tmp_path / "new.csv").write_text(heading + "".join(rows[:30]), encoding="utf-8")
+        edges = focuse.read(tmp_path / "new.csv", relation_name=run.graph.relations[0])
+        with pytest.raises(FocuseError, match=words):
+            focuse.extend(run, edges, progress=False)
+
+    def test_edges_of_unknown_names_are_refused_with_similar_ones(self, base: focuse.Run) -> None:
+        with pytest.raises(FocuseError, match=r"none of its 2 entities \('E1', 'n1'\) \(did you mean e1"):
+            focuse.extend(base, [("E1", "r0", "n1", 0.5)], progress=False)
+
     def test_extension_without_new_edges_is_refused(self, base: focuse.Run, tmp_path: Path) -> None:
         known = base.graph.select(np.arange(5))
         for edges, words in (

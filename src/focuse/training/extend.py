@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
@@ -27,7 +28,7 @@ from focuse.data.splits import Splits
 from focuse.data.triple_index import contained_in
 from focuse.data.undirected import with_both_directions
 from focuse.data.weights import Normalizer, with_more_relations
-from focuse.errors import FocuseError, counted
+from focuse.errors import FocuseError, counted, did_you_mean
 from focuse.models.base import join_inverse_relations, split_inverse_relations
 from focuse.option_strings import check_count
 from focuse.storage.run_folder import RunFolder
@@ -199,6 +200,7 @@ def update_graph(
         check_node_attributes(settings, given=True)
     old = splits.train
     facts = _read_new_edges(settings, change, splits, note)
+    _check_entities(facts, old)
     entities = _extend_vocabulary(old.entities, facts.entities, np.concatenate([facts.head, facts.tail]))
     relations = _extend_vocabulary(old.relations, facts.relations, facts.relation)
     splits = _map_graphs(splits, lambda graph: replace(graph, entities=entities, relations=relations))
@@ -250,6 +252,35 @@ def _read_new_edges(settings: Config, change: RequestedChange, splits: Splits, n
     if repeated:
         note(f"{facts.source}: {counted(repeated, 'rows', 'repeat')} a (head, relation, tail); the last one is used")
     return _with_default_weights(facts.merge_repeated("last"), splits.train, note)
+
+
+def _check_entities(facts: Graph, old: Graph) -> None:
+    """Raise FocuseError if no entity of the new edges is in the run: they would be a graph of their own."""
+    names = facts.entities.take(np.unique(np.concatenate([facts.head, facts.tail])))
+    if not len(names) or (old.entities.ids(names) >= 0).any():
+        return
+    shown = ", ".join(map(repr, names[:2].to_pylist())) + (", …" if len(names) > 2 else "")
+    missing = f"{facts.source}: the run has none of its {counted(len(names), 'entities')} ({shown})"
+    known, given = _words(old.entities.column), _words(names)
+    if known and given and known != given:
+        if known == [""]:
+            raise FocuseError(f"{missing}, but numbers without words; give --same-ids (same_ids=True)")
+        example, headings = (" and ".join(repr(word + more) for word in known) for more in (" 1", ""))
+        raise FocuseError(
+            f"{missing}, but names like {example}; give the columns of numbers the headings {headings}, and "
+            "--separate-ids (same_ids=False) if they are still not kept apart"
+        )
+    near = did_you_mean(old.entities.nearest(names[0].as_py()))
+    raise FocuseError(f"{missing}{near}; at least one edge needs a known entity, such as {old.entities[0]!r}")
+
+
+def _words(names: pa.Array) -> list[str]:
+    """Return the words before the numbers that all names end with, [''] for numbers alone; else []."""
+    numbered = pc.match_substring_regex(names, r"^([^\d].* )?\d+$")
+    if not pc.all(numbered).as_py():
+        return []
+    words = pc.unique(pc.replace_substring_regex(names, r" ?\d+$", ""))
+    return words.to_pylist() if len(words) <= 2 else []
 
 
 def _with_default_weights(facts: Graph, train: Graph, note: Note) -> Graph:
