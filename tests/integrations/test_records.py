@@ -9,12 +9,14 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import networkx
 import openpyxl
 import pandas
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import focuse
 from focuse.data.graph import Graph
 from focuse.data.readers import read
 from focuse.errors import FocuseError
@@ -100,6 +102,27 @@ def test_node_link_json_is_undirected_if_it_says_so(tmp_path: Path) -> None:
         graph = read(path)
         assert graph.undirected is (None if directed else True)
         assert graph.notes[0].endswith("the edges are the list 'links'")
+
+
+def test_an_object_without_edges_is_no_edge(tmp_path: Path) -> None:
+    path, graph = tmp_path / "x.json", networkx.Graph([("a", "b", {"weight": 0.5}), ("b", "c", {"weight": 0.25})])
+    cytoscape = networkx.cytoscape_data(graph)
+    elements = [*cytoscape["elements"]["nodes"], *cytoscape["elements"]["edges"]]
+    forms = networkx.adjacency_data(graph), cytoscape, {"directed": False, "elements": elements}
+    for value in forms:
+        path.write_text(json.dumps(value))
+        message = complaint(path)
+        assert "a graph in another form than a list of edges" in message
+        names = {"focuse": focuse, "networkx": networkx, "json": json, "file": path}
+        found, expected = eval(message.partition("; give ")[2], names), read(graph)
+        assert [edge[::2] for edge in rows(found)] == [edge[::2] for edge in rows(expected)]
+        assert found.weight.tolist() == expected.weight.tolist()
+        assert found.undirected is True
+    path.write_text('{"name": "my graph", "version": "1", "n": 2}')
+    assert "an object with 'name', 'version', 'n', but neither a list of edges nor the head and tail" in complaint(path)
+    assert rows(read(path, head="name", tail="version", weight="n")) == [("my graph", "n", "1", 2.0)]
+    path.write_text('{"source": "a", "target": "b", "weight": 0.5, "documents": ["x"]}')
+    assert rows(read(path)) == [("a", "x", "b", 0.5)]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from focuse.data.readers import (
     records_to_arrow,
     rows_to_arrow,
 )
-from focuse.data.roles import is_header
+from focuse.data.roles import endpoints, is_header, words_of
 from focuse.data.sniffer import names_headings
 from focuse.errors import FocuseError, install_command
 from focuse.integrations.networks import undirected
@@ -30,6 +30,10 @@ from focuse.system import format_size
 
 MIN_BOMB, MAX_RATIO = 1 << 26, 200  # sheets of equal rows are 14 times as large when unpacked
 EDGE_LISTS = ("edges", "links", "relationships", "relations", "triples")  # keys of an object that holds a graph
+OTHER_GRAPHS = {  # keys of objects that hold a graph in another form, and what reads it
+    "adjacency": "networkx.adjacency_graph(json.load(open(file)))",
+    "elements": "[each['data'] for each in json.load(open(file))['elements']{} if 'source' in each['data']]{}",
+}
 
 
 def read_json(path: Path, options: ReadOptions) -> Graph:
@@ -49,7 +53,7 @@ def read_json(path: Path, options: ReadOptions) -> Graph:
     if isinstance(value, dict):
         is_undirected = value.get("directed") is False
         key = next((key for key in EDGE_LISTS if isinstance(value.get(key), list)), None)
-        value = value[key] if key is not None else _from_columns(value)
+        value = value[key] if key is not None else _from_columns(value, where, options)
         notes = [f"{where}: the edges are the list {key!r}"] if key is not None else []
     if not isinstance(value, list) or not value:
         raise FocuseError(f'{where}: no edges; expected a list of objects such as {{"head": …, "tail": …}}')
@@ -85,13 +89,23 @@ def _not_json(where: str, line: int, error: json.JSONDecodeError) -> FocuseError
     return FocuseError(f"{where}, line {line}: not JSON: {error.msg} (column {error.colno}); correct it")
 
 
-def _from_columns(value: dict[str, Any]) -> list[Any]:
-    """Return an object of columns, as pandas writes it, as a list of objects; another object is one row."""
+def _from_columns(value: dict[str, Any], where: str, options: ReadOptions) -> list[Any]:
+    """Return an object of columns, as pandas writes it, as a list of objects; an object with head and tail is a row."""
+    if key := next((key for key in OTHER_GRAPHS if isinstance(value.get(key), list | dict)), None):
+        part = "['edges']" if isinstance(value[key], dict) else ""
+        advice = OTHER_GRAPHS[key].format(part, ", undirected=True" if value.get("directed") is False else "")
+        raise FocuseError(f"{where}: a graph in another form than a list of edges; give focuse.read({advice})")
     columns = list(value.values())
     if columns and all(isinstance(column, Mapping) for column in columns):
         columns = [list(column.values()) for column in columns]
     elif not all(isinstance(column, list) for column in columns):
-        return [value]
+        if options.names_columns or None not in endpoints([words_of(key) for key in value]):
+            return [value]
+        keys = ", ".join(map(repr, islice(value, 6)))
+        raise FocuseError(
+            f"{where}: an object with {keys}{' …' if len(value) > 6 else ''}, but neither a list of edges nor the head "
+            f"and tail of one; give the list of edges, with its key {EDGE_LISTS[0]!r} or alone"
+        )
     if len({len(column) for column in columns}) != 1:
         return []
     return [dict(zip(value, row, strict=True)) for row in zip(*columns, strict=True)]
