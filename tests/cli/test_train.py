@@ -130,7 +130,7 @@ def test_text_output_suggests_the_next_command_and_quiet_prints_nothing(command,
     assert re.fullmatch(rf"{tmp_path}/run: 2 epochs in \d+\.\d s on 480 triples", first)
     assert "leakage: the reverse of 36 of 60 test triples" in leakage
     assert re.search(r"^(no )?(better|worse) than ranking by .* on 60 test triples: MRR 0\.\d{3} against", quality)
-    assert links[0] == "new links, with the probability that they are true:"
+    assert links[0] == "new links, with the probability by their score (focuse discover looks closer):"
     assert len(links) == 6
     assert following.startswith("next: focuse ")
     again = command("train", "--resume", tmp_path / "run", "--epochs", "3", "--json", "--quiet", check=True)

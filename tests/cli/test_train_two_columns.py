@@ -30,7 +30,7 @@ def test_describe_says_how_the_table_is_read(links, command):
     done = command("describe", links, check=True)
     assert "first edge: user 1 | plays | artist " in done.stdout
     assert "read columns as head 'userID', tail 'artistID', weight 'plays'" in done.stdout
-    assert "'user 1' and 'artist 1' (--same-ids merges them)" in done.stdout
+    assert "kept apart, as 'user 1' and 'artist " in done.stdout
     merged = json.loads(command("describe", links, "--same-ids", "--json", check=True).stdout)
     apart = json.loads(command("describe", links, "--json", check=True).stdout)
     assert merged["entities"] < apart["entities"] == 2 * merged["entities"]
@@ -86,3 +86,21 @@ def test_a_table_without_relations_is_refused_by_a_run_with_several(trained, ref
     message = refused("evaluate", trained.folder, tmp_path / "more.csv")
     assert "read without relations" in message
     assert "relation_name" in message
+
+
+def test_a_refused_training_proposes_a_training(refused, tmp_path):
+    rows = "\n".join(f"P{n % 40},Q{n % 37},{n / 7},{n / 3}" for n in range(200))
+    (tmp_path / "wide.csv").write_text(f"person,place,hours,euros\n{rows}\n")
+    message = refused("train", tmp_path / "wide.csv")
+    assert f"For example: focuse train {tmp_path / 'wide.csv'} --head person --tail place --weight hours" in message
+
+
+def test_an_entity_is_no_new_link_of_itself(tmp_path, command):
+    random = np.random.default_rng(1)
+    pairs = {(int(a), int(b)) for a, b in random.integers(0, 30, (400, 2)) if a != b}
+    (tmp_path / "knows.csv").write_text("from,to,weight\n" + "\n".join(f"p{a},p{b},0.5" for a, b in sorted(pairs)))
+    command("train", tmp_path / "knows.csv", "--out", tmp_path / "run", *OPTIONS, check=True)
+    asked = ("predict", tmp_path / "run", "--head", "p1", "--top", "99", "--scores-only", "--json")
+    rows = json.loads(command(*asked, "--new-only", check=True).stdout)["rows"]
+    assert "p1" not in {row["tail"] for row in rows}
+    assert "p1" in {row["tail"] for row in json.loads(command(*asked, check=True).stdout)["rows"]}

@@ -463,8 +463,8 @@ def test_columns_that_are_no_roles_are_left_out_and_named(head: str, row: Any, e
 @pytest.mark.parametrize(
     ("rows_of", "says"),
     [
-        (lambda n, a, b: (gene(a), gene(b), ("agonist", "antagonist")[n % 2], SCORES[n]), "several ways"),
-        (lambda n, a, b: (("IsA", "UsedFor")[n % 2], gene(a), gene(b), SCORES[n]), "several ways"),
+        (lambda n, a, b: (person(a), gene(b), ("agonist", "antagonist")[n % 2], SCORES[n]), "several ways"),
+        (lambda n, a, b: (("IsA", "UsedFor")[n % 2], gene(a), person(b), SCORES[n]), "several ways"),
         (lambda n, a, b: (gene(a), gene(b), COUNTS[n], COUNTS[-n]), "several ways"),
         (lambda n, a, b: (gene(a), gene(b), str(2000 + n % 9)), "several ways"),
         (lambda n, a, b: (gene(a), f"r{FEW[n]}", gene(b), str(2000 + n % 9)), "several ways"),
@@ -482,6 +482,18 @@ def test_tables_without_headings_that_are_unclear_are_refused(rows_of: Any, says
         words = command.split(" --")[1:]
         given = dict(word.split(" ", 1) for word in words)
         assert not given or len(read(path, **given)) == len(PAIRS)
+
+
+@pytest.mark.parametrize("head", ["", "Autor;Koautor;Fachgebiet;Anzahl"])
+def test_columns_that_share_their_names_are_head_and_tail(head: str, tmp_path: Path) -> None:
+    fields = ("Physik", "Chemie", "Recht")
+    last = written(tmp_path, head, lambda n, a, b: (gene(a), gene(b), fields[n % 3], COUNTS[n]), ";")
+    expected = [(gene(a), fields[n % 3], gene(b), float(COUNTS[n])) for n, (a, b) in enumerate(PAIRS)]
+    assert rows(read(last)) == expected
+    assert "relation" in read(last).notes[0] or head
+    first = written(tmp_path, "", lambda n, a, b: (fields[n % 3], gene(a), gene(b), SCORES[n]))
+    assert [row[:3] for row in rows(read(first))] == [row[:3] for row in expected]
+    assert "head 2, relation 1, tail 3" in read(first).notes[0]
 
 
 def test_a_header_is_recognized_by_what_occurs_nowhere_else(tmp_path: Path) -> None:

@@ -120,13 +120,18 @@ class Layout:
     delimiter: Annotated[str | None, option("Separator of a text file. Default: detected.", "Input")] = None
     header: Annotated[bool | None, option("Whether the first line is a header. Default: detected.", "Input")] = None
 
-    def read(self, source: str | Path, relation_weights: Path | None = None, **more: Any) -> Graph:
-        """Read a graph from a file."""
+    def read(
+        self, source: str | Path, relation_weights: Path | None = None, command: str = "describe", **more: Any
+    ) -> Graph:
+        """Read a graph from a file; commands that an error proposes begin with `focuse COMMAND`."""
         from focuse.data.readers import read
 
         given: dict[str, Any] = {name: value for name, value in vars(self).items() if value is not None}
         given |= {name: parse_names(given[name]) for name in ("columns", "weight_columns") if name in given}
-        return read(source, relation_weights=relation_weights, **given, **more)
+        try:
+            return read(source, relation_weights=relation_weights, **given, **more)
+        except FocuseError as error:
+            raise FocuseError(str(error).replace("focuse describe ", f"focuse {command} ")) from None
 
     def arguments(self) -> list[str]:
         """Return the words that give these options in a shell."""

@@ -87,7 +87,8 @@ def train(
         }
         given = given if config is None else _settings(config, given, extra, layout)
         # Graphs are read when they are needed: of several processes on a machine, one reads them.
-        read = [source and partial(layout.read, source, relation_weights) for source in (graph, valid, test)]
+        read = [source and partial(layout.read, source, relation_weights) for source in (None, valid, test)]
+        read[0] = partial(layout.read, graph, relation_weights, "train")
         more = {"valid_fraction": valid_fraction, "test_fraction": test_fraction, "track": track or (), **extra}
         with nullcontext(out) if out is not None else _new_folder(graph) as folder:
             run = api.train(read[0], valid=read[1], test=read[2], out=folder, **progress, **more, **given)

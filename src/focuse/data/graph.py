@@ -78,7 +78,8 @@ class Vocabulary:
         kind, such as "give it as the relation".
         """
         if not isinstance(name, str):
-            raise FocuseError(f"{kind} {name!r}: give its name as text")
+            close = self.nearest(str(name), 1) or ([str(name)] if self.find(str(name)) >= 0 else [])
+            raise FocuseError(f"{kind} {name!r}: give its name as text{f', such as {close[0]!r}' if close else ''}")
         index = self.find(name)
         if index < 0:
             raise FocuseError(f"the graph has no {kind} {name!r}{self._advice(name, otherwise)}")

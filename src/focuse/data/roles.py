@@ -673,12 +673,13 @@ def _ids_note(sample: TableSample, roles: Roles, asked: Asked) -> str:
     """Return a line on the ids of heads and tails, if both columns hold numbers and it was not the user's choice."""
     if asked.same_ids is not None:
         return ""
-    if roles.kinds is not None:
-        return (
-            f"the numbers in both columns name different things and are kept apart, as '{roles.kinds[0]} 1' and "
-            f"'{roles.kinds[1]} 1' ({'same_ids=True' if sample.in_memory else '--same-ids'} merges them)"
-        )
     head, tail = sample.columns[roles.head], sample.columns[roles.tail]
+    if roles.kinds is not None:
+        merges = "same_ids=True" if sample.in_memory else "--same-ids"
+        return (
+            "the numbers in both columns name different things and are kept apart, as "
+            f"'{roles.kinds[0]} {head.cells[0]}' and '{roles.kinds[1]} {tail.cells[0]}' ({merges} merges them)"
+        )
     if (roles.relation is None or not sample.header) and head.holds_ids and tail.holds_ids:
         separate = "same_ids=False" if sample.in_memory else "--separate-ids"
         return f"equal numbers in both columns are the same entity ({separate} keeps them apart)"
@@ -687,6 +688,7 @@ def _ids_note(sample: TableSample, roles: Roles, asked: Asked) -> str:
 
 # ---- choosing -------------------------------------------------------------------------------------------------------
 
+SAME_NAMES = 0.25  # share of common names from which two columns name the same entities
 CLEAR = 0.02  # difference of two fractions of distinct pairs that is evidence
 NODE_SHARE = 0.98  # of the values of a column, if it has so many distinct ones, each names a node of its own
 
@@ -917,8 +919,7 @@ class _Chooser:
         if two.is_whole and not one.is_number and not three.is_number and not self.sample.header:
             raise self._several_ways(Roles(first, third, None, (second,)), triple)
         if not three.is_mostly_number:
-            self._check_relation(columns, ())
-            return triple
+            return self._relate(columns, ())
         if not three.is_whole:
             return weighted
         if not (one.is_whole and two.is_whole):
@@ -936,11 +937,19 @@ class _Chooser:
             raise self._several_ways(Roles(first, second, third), weighted)  # ids from 0 on, as of relations
         return weighted
 
-    def _check_relation(self, columns: list[int], weights: tuple[int, ...]) -> None:
-        """Raise FocuseError if the first or the last of three columns of names is likelier to be the relation."""
+    def _relate(self, columns: list[int], weights: tuple[int, ...]) -> Roles:
+        """Return the roles of three columns of names: the usual ones, or others if two columns share their names.
+
+        FocuseError is raised if the first or the last is likelier to have the relations, but it is not certain.
+        """
         first, second, third = columns
         if self.sample.header and not self.given:
             self._refuse_nodes(Roles(first, third, second))
+        shared = {pair: self.sample.overlap(*pair) for pair in ((first, second), (first, third), (second, third))}
+        for pair, relation in (((first, second), third), ((second, third), first)):
+            other = max(share for ends, share in shared.items() if ends != pair)
+            if self.rows >= MANY_ROWS and shared[pair] > SAME_NAMES and other == 0:
+                return Roles(*pair, relation, weights)
         counts = [len(self.columns[index].distinct) for index in columns]
         few = self.sample.may_be_relation(second, first, third)
         readings = [Roles(first, third, second, weights)]
@@ -950,6 +959,7 @@ class _Chooser:
             readings.append(Roles(second, third, first, weights))
         if len(readings) > 1 and self.rows >= MANY_ROWS:
             raise self._several_ways(*readings)
+        return readings[0]
 
     def _four(self, columns: list[int]) -> Roles:
         """Return the roles of four columns by what they hold."""
@@ -963,8 +973,7 @@ class _Chooser:
             )
             return by_third if counts or (three.is_number and not three.is_whole) else self._three(columns[:3])
         if one.is_number and not one.is_whole and not any(each.is_number for each in (two, three, four)):
-            self._check_relation([second, third, fourth], (first,))
-            return Roles(second, fourth, third, (first,))
+            return self._relate([second, third, fourth], (first,))
         if self.rows >= MANY_ROWS and any(_are_twins(two, end) for end in (one, three)):
             raise self._unclear("head, relation, tail and weight")  # the second column has the names of ids
         odd_numbers = any(each.is_number and not each.is_whole for each in (two, three))
@@ -979,7 +988,7 @@ class _Chooser:
         if four.is_year:
             raise self._several_ways(Roles(first, third, second), usual)
         if not three.is_number:
-            self._check_relation(columns[:3], (fourth,))
+            return self._relate(columns[:3], (fourth,))
         pairs, with_third = self.sample.distinct_pairs(first, second), self.sample.distinct_pairs(first, third)
         few = self.sample.may_be_relation(second, first, third)
         if three.is_whole and one.is_whole and not few and pairs > with_third + CLEAR:
@@ -1119,6 +1128,8 @@ def _proposal(sample: TableSample, known: KnownRoles) -> Roles | None:
     weights = known.weights or tuple(numbers[:1])
     texts = [index for index in sorted(rest) if columns[index].is_word and not _is_about_edges(columns[index])]
     texts = [index for index in texts if sample.may_be_relation(index, head, tail)]
+    # What is the same for all edges of a head, or of a tail, is a property of that entity.
+    texts = [index for index in texts if not any(_belongs_to(columns[index], columns[end]) for end in (head, tail))]
     texts = [
         index
         for index in texts
@@ -1136,6 +1147,13 @@ def _proposal(sample: TableSample, known: KnownRoles) -> Roles | None:
 
 def _is_about_edges(column: ColumnSample) -> bool:
     return bool((NO_RELATION - {"id"}) & set(column.words))
+
+
+def _belongs_to(column: ColumnSample, end: ColumnSample) -> bool:
+    """Return whether each entity of a column of heads or tails has one value in another column."""
+    return len(end.distinct) < len(end.cells) and len(set(zip(end.cells, column.cells, strict=True))) == len(
+        end.distinct
+    )
 
 
 def _are_equal(one: ColumnSample, other: ColumnSample) -> bool:

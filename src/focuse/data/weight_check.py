@@ -133,7 +133,7 @@ def signed_finding(weight: Weights) -> Finding | None:
     return Finding(
         "signed",
         f"{counted(below, 'weights', 'are')} below 0, counting as the weakest positives; if they mark known negatives, "
-        "use negative_weights 'known-negative'",
+        "give --negative-weights known-negative",
     )
 
 
@@ -143,7 +143,7 @@ def two_valued_finding(graph: Graph) -> Finding | None:
     lowest, highest = graph.weight == low, graph.weight == high
     if len(graph) < MIN_EDGES_FOR_RANGE or not (lowest | highest).all():
         return None
-    zero = "; if 0 marks known negatives, use zero_weights 'known-negative'" if low == 0 else ""
+    zero = "; if 0 marks known negatives, give --zero-weights known-negative" if low == 0 else ""
     return Finding(
         "two-valued",
         f"the weights have only two values, {low:g} ({lowest.mean():.0%}) and {high:g}: a label rather than a number, "
@@ -183,7 +183,7 @@ def censored_finding(graph: Graph) -> Finding | None:
         part = at_end[rows[graph.relation]].mean()
         meaning = f"if they are the limit of a measurement, such a predicted weight means {words!r}"
         if not end[rows].any():
-            meaning = "if 0 marks known negatives, use zero_weights 'known-negative'"
+            meaning = "if 0 marks known negatives, give --zero-weights known-negative"
         text = f"{part:.0%} of the weights are {value}: training learns no order among them; {meaning}"
         return Finding("censored", text)
     return None
@@ -200,7 +200,7 @@ def heavy_tail_finding(graph: Graph, scaling: str | None) -> Finding | None:
             "heavy-tailed", f"{size}: scaled by {scaling!r}, most are nearly equal; 'quantile' sets them apart"
         )
     use = "training and predictions use their" if scaling == "log" else "training uses their ranks, predictions their"
-    return Finding("heavy-tailed", f"{size}: {use} logarithms (weight_scaling 'relation' uses them as they are)")
+    return Finding("heavy-tailed", f"{size}: {use} logarithms (--weight-scaling relation uses them as they are)")
 
 
 def _count(graph: Graph, rows: Mask | None = None) -> Ids:

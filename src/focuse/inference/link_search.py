@@ -18,14 +18,13 @@ from torch import Tensor
 from focuse.data.graph import Graph, Side
 from focuse.data.triple_index import TripleIndex
 from focuse.engines.scorer import TableScorer, distance_scores
-from focuse.inference.predict import EXCLUDED, Ids, check_finite
+from focuse.inference.predict import EXCLUDED, Ids, check_finite, has_self_loops
 from focuse.option_strings import check_count, check_seed, choose
 from focuse.system import chunks
 from focuse.training.callbacks import Progress
 
 STRATEGIES = ("exhaustive", "popular", "sampled")
 SAMPLE_SIZE = 1000
-LOOP_SHARE = 0.001  # of the edges of a relation, above which self-loops are candidates
 CPU_BLOCK_SCORES = 1 << 21  # 8 MB, which fit in the cache
 GPU_BLOCK_SCORES = 1 << 25  # 128 MB
 BLOCK_TAILS = 1 << 14  # the queries of this many tails are kept if a model scores both sides
@@ -79,13 +78,8 @@ class CandidateSpace:
 
     @cached_property
     def has_self_loops(self) -> npt.NDArray[np.bool_]:
-        """Whether a relation links entities to themselves, bool [R]; elsewhere, self-loops are not candidates.
-
-        A few loops among thousands of edges are faults of the data.
-        """
-        train, size = self.train, len(self.train.relations)
-        loops = np.bincount(train.relation[train.head == train.tail], minlength=size)
-        return loops > LOOP_SHARE * np.bincount(train.relation, minlength=size)
+        """Whether a relation links entities to themselves, bool [R]; elsewhere, self-loops are not candidates."""
+        return has_self_loops(self.train)
 
     @cached_property
     def degree(self) -> Ids:

@@ -37,6 +37,7 @@ Ids = npt.NDArray[np.int64]
 Names = str | Sequence[str] | None
 PartialTriple = tuple[str | None, str | None, str | None]
 MISSING = -1  # the id of the part that is asked for
+LOOP_SHARE = 0.001  # of the edges of a relation, above which self-loops are candidates of new links
 EXCLUDED = float("-inf")  # the score of known triples and of entities that are not candidates
 BLOCK_SCORES = 1 << 22  # 16 MB; four times as many on a GPU
 RELATION_ADVICE, ENTITY_ADVICE = "give it as the relation", "give it as the head or tail"
@@ -183,6 +184,10 @@ class BatchPredictor:
         given = [torch.from_numpy(ids).to(self.scorer.device) for ids in asked]
         scores = self._scores(missing, *given)
         check_finite(scores.amax(1))
+        if self.new_only and missing != "relation":
+            known, _ = _query_side(given[0], given[2], missing)
+            no_loop = torch.from_numpy(~has_self_loops(self.graphs[0])).to(scores.device)[given[1]]
+            scores[no_loop, known[no_loop]] = EXCLUDED
         num_known = 0 if index is None else _max_known(index, missing, *given)
         value, place = top_scores(scores, self.top + num_known)
         shown = value > EXCLUDED
@@ -232,6 +237,16 @@ class BatchPredictor:
         by_head[asked[0, asked[0] != MISSING]] = True
         by_tail[asked[2, asked[0] == MISSING]] = True
         return [graph.select(by_head[graph.head] | by_tail[graph.tail]) for graph in self.graphs]
+
+
+def has_self_loops(train: Graph) -> npt.NDArray[np.bool_]:
+    """Return whether a relation links entities to themselves, bool [R].
+
+    A few loops among thousands of edges are faults of the data.
+    """
+    size = len(train.relations)
+    loops = np.bincount(train.relation[train.head == train.tail], minlength=size)
+    return loops > LOOP_SHARE * np.bincount(train.relation, minlength=size)
 
 
 def _query_side(head: Tensor, tail: Tensor, missing: str) -> tuple[Tensor, Side]:

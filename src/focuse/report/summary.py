@@ -131,7 +131,9 @@ class Summary:
     def __str__(self) -> str:
         lines = [NOT_MEASURED if self.quality is None else str(self.quality)]
         probable = len(self.new_links) and self.new_links[0].probability is not None
-        lines.append(f"new links{', with the probability that they are true' if probable else ''}:")
+        lines.append(
+            f"new links{', with the probability by their score (focuse discover looks closer)' if probable else ''}:"
+        )
         lines[-1] += "" if len(self.new_links) else " none found"
         for *names, probability in self.new_links:
             text = " | ".join(map(_shortened, names))

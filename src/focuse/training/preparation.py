@@ -220,9 +220,9 @@ def _merge_repeated(facts: Graph, policy: str, reporter: Reporter) -> Graph:
         counts = counted(rows, "rows", "repeat") + " a (head, relation, tail)"
         if len(facts) < LARGE_GRAPH:
             counts += f", {counted(facts.repeated()[2], 'triples')} with differing weights"
-        others = " or ".join(repr(other) for other in DUPLICATE_POLICIES if other != policy)
+        others = ", ".join(other for other in DUPLICATE_POLICIES if other != policy)
         done = "all rows are kept" if policy == "keep" else f"merged by {policy!r}"
-        reporter.note(f"{facts.source}: {counts}; {done} (duplicates {others} changes this)")
+        reporter.note(f"{facts.source}: {counts}; {done} (--duplicates {others})")
     return facts.merge_repeated(policy)
 
 
