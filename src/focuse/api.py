@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -590,15 +591,22 @@ def train(
         if out is not None:  # created now, so that settings that do not fit into memory leave no folder
             tables, fill = make_table_storage(resolved.engine, group), partial(_fill, trainer, label_exponent_trials)
             trainer.folder = RunFolder.create(Path(out), resolved, splits, normalizer, tables, fill)
-        created = trainer.folder and trainer.folder.last_saved
-        try:
+        with _useful_folder(trainer):
             return train_to_end(trainer, splits, normalizer, callback_reporter, label_exponent_trials)
-        except (Stopped, WriteError):  # the run can be resumed
-            raise
-        except Exception:
-            if trainer.folder is not None and not trainer.progress.epoch and trainer.folder.last_saved == created:
-                shutil.rmtree(trainer.folder.path, ignore_errors=True)  # there is nothing to resume from
-            raise
+
+
+@contextmanager
+def _useful_folder(trainer: Trainer) -> Iterator[None]:
+    """Remove the folder of a training that fails before anything can be resumed from it."""
+    created = trainer.folder and trainer.folder.last_saved
+    try:
+        yield
+    except (Stopped, WriteError):  # the run can be resumed
+        raise
+    except Exception:
+        if trainer.folder is not None and not trainer.progress.epoch and trainer.folder.last_saved == created:
+            shutil.rmtree(trainer.folder.path, ignore_errors=True)
+        raise
 
 
 def _callbacks(callbacks: Sequence[object], track: Sequence[str] | str | None) -> list[Callback]:

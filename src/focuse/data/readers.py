@@ -149,25 +149,24 @@ def read(
     >>> read([("Python", "NumPy", 0.98), ("Python", "Perl", 0.13)], relation_name="is used with").relations[0]
     'is used with'
     """
-    if callable(source) and registered_object_reader(source) is None:  # PyTorch Geometric's Data can be called
-        source = source()
     options = ReadOptions(
         columns, weight_columns, head, relation, tail, weight, relation_name, same_ids, delimiter, header,
         missing_weight, literals, short_names, base_iri,
     )  # fmt: skip
     options.check()
     check_missing_weight(missing_weight)
+    if not isinstance(undirected, bool | None):
+        raise FocuseError(f"undirected {undirected!r}: give True, False or None")
     graph = _read_source(source, options)
     if not len(graph) and graph is not source:
         raise FocuseError(f"{graph.source}: no edges; expected rows of head, relation, tail and weight")
-    if undirected is not None:
-        if not isinstance(undirected, bool):
-            raise FocuseError(f"undirected {undirected!r}: give True, False or None")
-        graph = replace(graph, undirected=undirected)
+    graph = graph if undirected is None else replace(graph, undirected=undirected)
     return graph if relation_weights is None else _with_relation_weights(graph, relation_weights)
 
 
 def _read_source(source: Any, options: ReadOptions) -> Graph:
+    if callable(source) and registered_object_reader(source) is None:  # PyTorch Geometric's Data can be called
+        source = source()
     if isinstance(source, Graph):
         return source
     if isinstance(source, str) and _URL_SCHEME.match(source):
