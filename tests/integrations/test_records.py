@@ -125,6 +125,21 @@ def test_an_object_without_edges_is_no_edge(tmp_path: Path) -> None:
     assert rows(read(path)) == [("a", "x", "b", 0.5)]
 
 
+def test_json_of_apoc_is_refused_with_a_query(tmp_path: Path) -> None:
+    node = {"type": "node", "id": "0", "labels": ["Person"], "properties": {"name": "Ann"}}
+    edge = {"type": "relationship", "id": "0", "label": "KNOWS", "start": {"id": "0"}, "end": {"id": "1"}}
+    for lines in ([edge], [node, edge]):
+        (tmp_path / "x.json").write_text("\n".join(map(json.dumps, lines)))
+        assert "as APOC exports them from Neo4j; export a table by a query like MATCH" in complaint(tmp_path / "x.json")
+
+
+def test_values_that_are_objects_are_noted(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"source": "a", "target": "b", "attributes": {"weight": 2}}\n')
+    graph = read(tmp_path / "x.jsonl")
+    assert rows(graph) == [("a", "x", "b", 1.0)]
+    assert graph.notes[-1].endswith("not used, because they hold lists or objects: 'attributes'")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -186,14 +201,32 @@ def test_a_faulty_row_of_excel_has_the_number_of_the_sheet(sheet) -> None:
     assert "x.xlsx, row 5: the weight 'x' is not a number" in complaint(path)
     path = sheet(["a", "r", "b", 1], ["a", "r", None, 2])
     assert "x.xlsx, row 2: the tail is empty" in complaint(path)
-    assert "the sheet 'Sheet' is empty" in complaint(sheet())
+    assert "no sheet has cells" in complaint(sheet())
+    path = sheet(["Skills of jobs"], [], ["head", "relation", "tail", "weight"], ["a", "r", "b", "x"])
+    assert "x.xlsx, row 4: the weight 'x' is not a number" in complaint(path)
 
 
 def test_other_sheets_are_named(tmp_path: Path) -> None:
     with pandas.ExcelWriter(tmp_path / "x.xlsx") as writer:
         for name in ("links", "more", "most"):
             FRAME.to_excel(writer, sheet_name=name, index=False)
-    assert read(tmp_path / "x.xlsx").notes[0].endswith("x.xlsx: the sheet 'links' was read, not 'more', 'most'")
+    assert "x.xlsx: the sheet 'links' was read, not 'more', 'most'; for" in read(tmp_path / "x.xlsx").notes[0]
+
+
+def test_a_sheet_of_edges_comes_before_nodes_and_hidden_ones(tmp_path: Path) -> None:
+    book, edges = openpyxl.Workbook(), [list(FRAME.columns), *FRAME.to_numpy().tolist()]
+    book.active.title = "empty"
+    for title, table in (("hidden", [["x", "y"]] * 3), ("nodes", edges), ("Edges", edges[:3])):
+        sheet = book.create_sheet(title)
+        for row in table:
+            sheet.append(row)
+        sheet.sheet_state = "hidden" if title == "hidden" else "visible"
+    for title, count in (("Edges", 2), ("nodes", len(FRAME))):
+        book.save(tmp_path / "x.xlsx")
+        graph = read(tmp_path / "x.xlsx")
+        assert (len(graph), f"the sheet {title!r} was read" in graph.notes[0]) == (count, True)
+        if title == "Edges":
+            book.remove(book["Edges"])
 
 
 def test_files_that_are_no_spreadsheets_are_refused(tmp_path: Path, sheet) -> None:

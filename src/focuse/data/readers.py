@@ -81,6 +81,7 @@ class ReadOptions(Asked):
     literals: str = "skip"
     short_names: bool = False
     base_iri: str = BASE_IRI
+    undirected: bool | None = None
 
 
 def read(
@@ -151,7 +152,7 @@ def read(
     """
     options = ReadOptions(
         columns, weight_columns, head, relation, tail, weight, relation_name, same_ids, delimiter, header,
-        missing_weight, literals, short_names, base_iri,
+        missing_weight, literals, short_names, base_iri, undirected,
     )  # fmt: skip
     options.check()
     check_missing_weight(missing_weight)
@@ -174,12 +175,16 @@ def _read_source(source: Any, options: ReadOptions) -> Graph:
         raise FocuseError(f"{scheme}://…: cannot read a URL; give a file, or of a database {QUERY_RESULT}")
     if isinstance(source, str | os.PathLike):
         return _read_path(Path(source), options)
+    if hasattr(source, "collect_schema") and hasattr(source, "collect"):  # a lazy frame of polars
+        source = source.collect()
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__dataframe__"):
         return graph_from_table(frame_to_arrow(source), options, "frame")
     if object_reader := registered_object_reader(source):
         return object_reader(source, options)
     if isinstance(source, list | tuple) and source and all(isinstance(row, dict) for row in source):
         return graph_from_table(records_to_arrow(source, "rows"), options, "rows")
+    if isinstance(source, Mapping):
+        raise FocuseError("cannot read a graph from a dict: give rows, such as [(*edge, weight) for edge, weight in …]")
     if isinstance(source, Iterable):
         table = rows_to_arrow(cast(Iterable[Sequence[Any]], source))
         names = [pa.types.is_string(kind) for kind in table.schema.types[:3]]
@@ -319,7 +324,8 @@ def check_missing_weight(value: float | str | None) -> None:
 
 def _read_parquet(path: Path, options: ReadOptions) -> Graph:
     with open_parquet(path) as file:
-        flat = [field.name for field in file.schema_arrow if not pa.types.is_nested(field.type)]
+        nested = _nested_columns(file.schema_arrow)
+        flat = [name for name in file.schema_arrow.names if name not in nested]
         headings = [name for name in flat if not name.startswith(INDEX_PREFIX)]
         _refuse_empty(str(path), len(headings), file.metadata.num_rows)
         first = next(file.iter_batches(SAMPLE_ROWS, columns=headings), None)
@@ -328,7 +334,8 @@ def _read_parquet(path: Path, options: ReadOptions) -> Graph:
         sample = sample_table(pa.table(first.select(headings)), str(path))
         names = [headings[index] for index in _columns_of(choose_roles(sample, options))]
         batches = (batch.select(names) for batch in file.iter_batches(BATCH_ROWS, columns=names))
-        return _graph_from_batches(batches, sample, options, is_large(path, compressed=True))
+        graph = _graph_from_batches(batches, sample, options, is_large(path, compressed=True))
+        return _note_nested(graph, nested)
 
 
 def _read_text(path: Path, options: ReadOptions) -> Graph:
@@ -552,7 +559,8 @@ def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
 def read_parquet_table(path: Path) -> pa.Table:
     """Read the columns of a Parquet file that are not nested, checking that text is UTF-8."""
     with open_parquet(path) as file:
-        table = file.read([field.name for field in file.schema_arrow if not pa.types.is_nested(field.type)])
+        nested = _nested_columns(file.schema_arrow)
+        table = file.read([name for name in file.schema_arrow.names if name not in nested])
         table.validate(full=True)
         return table
 
@@ -568,9 +576,24 @@ def graph_from_table(
     `first_row` is the number of its first row, for errors.
     """
     table = without_index_columns(table, where)
+    nested = _nested_columns(table.schema) if header else []
+    table = table.select([name for name in table.column_names if name not in nested]) if nested else table
     sample = sample_table(table.slice(0, SAMPLE_ROWS), where, header)
     chosen = _columns_of(choose_roles(sample, options))
-    return _graph_from_batches(table.select(chosen).to_batches(), sample, options, first_row=first_row)
+    graph = _graph_from_batches(table.select(chosen).to_batches(), sample, options, first_row=first_row)
+    return _note_nested(graph, nested)
+
+
+def _nested_columns(schema: pa.Schema) -> list[str]:
+    """Return the names of the columns of lists and of structures; those called head or weight are faults."""
+    return [field.name for field in schema if pa.types.is_nested(field.type) and field.name not in ROLES]
+
+
+def _note_nested(graph: Graph, names: Sequence[str]) -> Graph:
+    """Return a graph with a note on the nested columns of its table."""
+    shown = f"{', '.join(map(repr, names[:8]))}{' …' if len(names) > 8 else ''}"
+    note = f"{graph.source}: not used, because they hold lists or objects: {shown}"
+    return replace(graph, notes=(*graph.notes, note)) if names else graph
 
 
 def _columns_of(roles: Roles) -> list[int]:
@@ -710,15 +733,18 @@ def frame_to_arrow(frame: Any) -> pa.Table:
 
 
 def records_to_arrow(records: Sequence[Any], where: str) -> pa.Table:
-    """Return rows that are dicts as a table; keys with values that are lists or dicts are left out."""
+    """Return rows that are dicts as a table; values that are lists or dicts become empty lists."""
     for number, record in enumerate(records, 1):
         if not isinstance(record, Mapping):
             raise FocuseError(f"{where}, row {number}: {record!r:.60} is not an object with names and values")
     names = list(dict.fromkeys(name for record in records for name in record))
     to_arrow_column(list(map(str, names)), f"{where}, names of columns")  # refuses what is not Unicode text
     columns = {str(name): [record.get(name) for record in records] for name in names}
-    flat = {name: values for name, values in columns.items() if not any(isinstance(v, list | dict) for v in values)}
-    return pa.table({name: to_arrow_column(values, where) for name, values in flat.items()})
+    empty = pa.array([[]] * len(records), pa.list_(pa.null()))
+    nested = {name for name, values in columns.items() if any(isinstance(value, list | dict) for value in values)}
+    return pa.table(
+        {name: empty if name in nested else to_arrow_column(values, where) for name, values in columns.items()}
+    )
 
 
 def rows_to_arrow(rows: Iterable[Sequence[Any]], where: str = "rows", roles: Sequence[str] = ROLES) -> pa.Table:

@@ -41,6 +41,7 @@ RELATION = (
     "rel type", "interaction type", "edge label", "relation label", "relation name", "interaction", "association",
     "verb", "edge", "type", "label", "r", "p",
 )  # fmt: skip
+EDGES = {"edge", "interaction", "association"}  # whose ids number the edges
 # A column of numbers holds relations only if its heading has one of these.
 NUMBERED_RELATION = {"relation", "predicate", "relationship", "rel", "property", "type", "edge", "r", "p"}
 WEIGHT = (
@@ -63,7 +64,9 @@ NO_RELATION = {
     "abstract", "method", "license", "version", "unit", "units", "subject", "title", "currency", "directed",
     "direction", "id", "pmid", "doi", "url",
 }  # fmt: skip
-ROW_NUMBERS = {(), ("id",), ("index",), ("unnamed", "0"), ("row",), ("human", "readable", "id")}
+ROW_NUMBERS = {
+    (), ("id",), ("index",), ("unnamed", "0"), ("row",), ("human", "readable", "id"), ("edge", "id"), ("eid",),
+}  # fmt: skip
 # Words that name a column of ids or of names, not what the ids are of.
 FILLERS = {"id", "ids", "node", "vertex", "entity", "name", "key", "code", "idx", "index", "no", "nr", "uri", "iri"}
 # Words that say which of two entities of one kind a column is of.
@@ -170,7 +173,8 @@ def relation_column(headings: Sequence[tuple[str, ...]]) -> int | None:
     ranks = {word: rank for rank, word in enumerate(RELATION)}
     found = []
     for index, words in enumerate(headings):
-        for text in (" ".join(words), " ".join(word for word in words if word not in FILLERS)):
+        bare = " ".join(word for word in words if word not in FILLERS)
+        for text in (" ".join(words), "" if bare in EDGES else bare):
             if text in ranks:
                 found.append((ranks[text], index))
                 break
@@ -785,10 +789,11 @@ class _Chooser:
         return roles
 
     def _is_row_number(self, index: int) -> bool:
-        """Return whether a column only numbers or identifies the rows; without a heading, only the first can."""
+        """Return whether a column only numbers or identifies the rows; without a heading, only a file's first can."""
         column = self.columns[index]
         others = sum(not each.is_number for each in self.columns)
-        return column.is_row_number and (bool(column.words) or (index == 0 and (others > 1 or len(self.columns) > 3)))
+        is_first = index == 0 and not self.sample.in_memory and self.rows >= MANY_ROWS
+        return column.is_row_number and (bool(column.words) or (is_first and (others > 1 or len(self.columns) > 3)))
 
     def _refuse_odd_numbers(self, columns: Iterable[int], used: Collection[int | None]) -> None:
         """Raise FocuseError for a column without a role that holds numbers with units or currencies."""

@@ -16,18 +16,19 @@ import pyarrow.compute as pc
 
 from focuse.data.graph import Graph
 from focuse.data.readers import ReadOptions, graph_from_table, inspect_file, open_decompressed
-from focuse.data.roles import NONE, RELATION, WEIGHT
+from focuse.data.roles import NONE
 from focuse.data.sniffer import ROLES
 from focuse.data.writers import column_bytes, refuse_characters
 from focuse.errors import FocuseError, counted, nearest
-from focuse.integrations.networks import UNDIRECTED, refuse_options
+from focuse.integrations.networks import RELATION_DATA, WEIGHT_DATA, as_undirected, first_known, refuse_options
 from focuse.integrations.rdf import check_annotation_options, check_xml
 from focuse.system import chunks
 
 NAMESPACE = "http://graphml.graphdrawing.org/xmlns"
 DEFAULT_RELATION = "related"  # of edges without data that names one
 CHUNK_EDGES = 1 << 15
-NUMBERED = re.compile(r"n?[0-9]+")  # ids of nodes, as igraph writes them
+NUMBERED = re.compile(r"n?[0-9]+(\.0)?")  # ids of nodes, as igraph, Gephi and yEd write them
+NODE_NAMES = ("name", "label", "nodegraphics")  # the data that names a node, the likeliest first; the last of yEd
 # Characters that XML 1.0 cannot represent, not even escaped.
 NOT_XML = "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\ufffe\uffff]"
 ESCAPES = (
@@ -38,10 +39,10 @@ ESCAPES = (
 # ---- reading --------------------------------------------------------------------------------------------------------
 
 
-class EdgeKey(NamedTuple):
-    """A key of data that a file declares for its edges."""
+class EdgeData(NamedTuple):
+    """Data that a file declares for its edges; NetworkX writes a key for each type of value that occurs."""
 
-    name: str
+    keys: list[str]
     is_real: bool
     default: str | None
 
@@ -50,7 +51,7 @@ def read_graphml(path: Path, options: ReadOptions) -> Graph:
     """Read a GraphML file. An edge's relation is its data `relation`, `label` or `type`, else 'related'.
 
     Its weights are those that the options name, else the data called weight (score, confidence, …) and all of type
-    double or float. A node's name is its id, or its data `name` if the ids are only numbers.
+    double or float. A node's name is its id, or if the ids are only numbers, its data `name` or `label`.
     """
     inspect_file(path)
     check_annotation_options(path, options)
@@ -73,9 +74,10 @@ class _EdgeCollector:
 
     def __init__(self, where: str, options: ReadOptions) -> None:
         self.where, self.options = where, options
-        self.keys: dict[str | None, EdgeKey] = {}
-        self.chosen: list[str | None] = []  # the keys of the relation and the weights, once all are declared
-        self.node_name: str | None = None  # the key of the names of nodes
+        self.data: dict[str, EdgeData] = {}  # by name
+        self.relation: str | None = None  # the names of the data that hold the relation and the weights
+        self.weights: list[str] = []
+        self.node_names: dict[str | None, str] = {}  # what the keys of the names of nodes are called
         self.names: dict[str, str] = {}
         self.named = True  # whether nodes have numbers as ids and each has a name
         self.pending: list[list[Any]] = []
@@ -92,15 +94,13 @@ class _EdgeCollector:
                 elif tag == "hyperedge":
                     raise FocuseError(f"{self.where}: it has hyperedges; give edges between two nodes")
             elif tag == "key" and element.get("for") == "node":
-                if element.get("attr.name") == "name":
-                    self.node_name = element.get("id")
+                name = element.get("yfiles.type") or element.get("attr.name", "").lower()
+                if name in NODE_NAMES and name not in self.node_names.values():
+                    self.node_names[element.get("id")] = name
             elif tag == "node" and self.named:
                 self._add_node(element)
             elif tag == "key" and element.get("for", "all") in ("edge", "all"):
-                key = element.get("id", "")
-                default = next((child.text or "" for child in element if _tag(child) == "default"), None)
-                is_real = element.get("attr.type") in ("double", "float")
-                self.keys[key] = EdgeKey(element.get("attr.name") or key, is_real, default)
+                self._declare(element)
             elif tag == "edge":
                 self._add(element, graphs[-1][1] if graphs else True)
             elif tag == "graph":
@@ -111,16 +111,26 @@ class _EdgeCollector:
 
     def _add_node(self, element: ElementTree.Element) -> None:
         node = element.get("id", "")
-        name = next((child.text for child in element if child.get("key") == self.node_name), None)
-        self.named = self.node_name is not None and bool(name) and NUMBERED.fullmatch(node) is not None
-        self.names[node] = name or ""
+        found = {self.node_names[key]: child for child in element if (key := child.get("key")) in self.node_names}
+        child = next((found[name] for name in NODE_NAMES if name in found), None)
+        name = "" if child is None else _label(child, "NodeLabel")
+        self.named = bool(name) and NUMBERED.fullmatch(node) is not None
+        self.names[node] = name
+
+    def _declare(self, key: ElementTree.Element) -> None:
+        identifier = key.get("id", "")
+        name = key.get("yfiles.type") or key.get("attr.name") or identifier
+        default = next((child.text or "" for child in key if _tag(child) == "default"), None)
+        is_real = key.get("attr.type") in ("double", "float")
+        known = self.data.get(name, EdgeData([], False, None))
+        self.data[name] = EdgeData([*known.keys, identifier], known.is_real or is_real, known.default or default)
 
     def _add(self, element: ElementTree.Element, directed: bool) -> None:
-        if not self.chosen:
-            self._choose_keys()
-        data = {child.get("key"): child.text or "" for child in element if _tag(child) == "data"}
-        relation, *weights = [data.get(key, self.keys[key].default) for key in self.chosen]
-        relation = relation or self.options.relation_name or DEFAULT_RELATION
+        if not self.pending:
+            self._choose_data()
+        data = {child.get("key"): _label(child, "EdgeLabel") for child in element if _tag(child) == "data"}
+        relation = self._value(data, self.relation) or self.options.relation_name or DEFAULT_RELATION
+        weights = [self._value(data, name) for name in self.weights]
         row = [element.get("source"), relation, element.get("target"), *weights]
         for column, value in zip(self.pending, row, strict=True):
             column.append(value)
@@ -128,36 +138,38 @@ class _EdgeCollector:
         if len(self.pending[0]) >= CHUNK_EDGES:
             self._encode()
 
-    def _choose_keys(self) -> None:
-        by_name = {key.name.lower(): each for each, key in reversed(self.keys.items())}
-        words = ["relation", "label", "type", *RELATION]
-        relation = next((by_name[word] for word in words if word in by_name), None)
+    def _value(self, data: dict[str | None, str], name: str | None) -> str | None:
+        """Return what an edge's data say under one name."""
+        if name is None:
+            return None
+        found = self.data[name]
+        return next((data[key] for key in found.keys if key in data), found.default)
+
+    def _choose_data(self) -> None:
+        relation = first_known(self.data, (*RELATION_DATA, "edgegraphics"))
         if self.options.relation is not None:
-            relation = None if self.options.relation == NONE else self._key_of(str(self.options.relation))
+            relation = None if self.options.relation == NONE else self._find(str(self.options.relation))
         given = self.options.weight_columns
         if self.options.weight is not None:
             given = [] if self.options.weight == NONE else [self.options.weight]
         if given is not None:
-            weights = list(map(self._key_of, map(str, given)))
+            weights = list(map(self._find, map(str, given)))
         else:
-            words = ["weight", *WEIGHT]
-            usual = [by_name[word] for word in words if word in by_name][:1]
-            real = [each for each, key in self.keys.items() if key.is_real]
-            weights = [key for key in [*(key for key in usual if key not in real), *real] if key != relation]
-        self.chosen = [relation, *weights]
-        self.keys.setdefault(None, EdgeKey("relation", False, None))
-        self.pending = [[] for _ in range(len(self.chosen) + 2)]
+            usual = first_known(self.data, WEIGHT_DATA)
+            real = [name for name, data in self.data.items() if data.is_real]
+            weights = [*([usual] if usual is not None and usual not in real else []), *real]
+            weights = [name for name in weights if name != relation]
+        self.relation, self.weights = relation, weights
+        self.pending = [[] for _ in range(len(weights) + 3)]
         self.blocks = [[] for _ in self.pending]
 
-    def _key_of(self, name: str) -> str | None:
-        """Return the key with this name or id; raise an error if there is none."""
-        names = [key.name for key in self.keys.values()]
-        for each, key in self.keys.items():
-            if name in (key.name, each):
+    def _find(self, name: str) -> str:
+        """Return the name of the data with this name or key; raise an error if there is none."""
+        for each, data in self.data.items():
+            if name == each or name in data.keys:
                 return each
-        raise FocuseError(
-            f"{self.where}: edges have no data {name!r}{nearest(name, names)}; they have {', '.join(names) or 'none'}"
-        )
+        known = ", ".join(self.data) or "none"
+        raise FocuseError(f"{self.where}: edges have no data {name!r}{nearest(name, self.data)}; they have {known}")
 
     def _encode(self) -> None:
         if self.pending and self.pending[0]:
@@ -173,20 +185,19 @@ class _EdgeCollector:
         notes: list[str] = []
         missing = self.options.missing_weight
         self._rename_nodes(columns, notes)
-        relation, *weights = self.chosen
+        relation, weights = self.relation, self.weights
         if relation is None:
-            used = ", ".join(repr(self.keys[key].name) for key in weights)
-            unused = [repr(key.name) for each, key in self.keys.items() if each not in (None, *weights)]
+            used = ", ".join(map(repr, weights))
+            unused = [repr(name) for name in self.data if name not in weights]
             note = f"{self.where}: read {f'weight {used}' if used else 'no weight'} from the data of edges; all edges "
             note += f"have the relation {self.options.relation_name or DEFAULT_RELATION!r} (--relation-name)"
             note += f"; not used: {', '.join(unused[:8])}{' …' if len(unused) > 8 else ''}" if unused else ""
             notes.append(f"{note}; to change it, give --relation and --weight")
-        if self.num_undirected == sum(map(len, self.blocks[0])):
-            notes.append(f"{self.where}: {UNDIRECTED}")
-        elif self.num_undirected:
+        is_undirected = self.num_undirected == sum(map(len, self.blocks[0]))
+        if self.num_undirected and not is_undirected:
             edges = counted(self.num_undirected, "undirected edges", "are")
             notes.append(f"{self.where}: {edges} read once, from source to target")
-        if len(columns) > 3 and missing is not None:
+        if len(columns) > 4 and missing is not None:
             bare = reduce(pc.and_, map(pc.is_null, columns[3:]))
             dropped = pc.sum(bare).as_py()
             if missing != "drop":
@@ -194,12 +205,12 @@ class _EdgeCollector:
             elif dropped:
                 columns = [column.filter(pc.invert(bare)) for column in columns]
                 notes.append(f"{self.where}: {counted(dropped, 'edges')} without a weight left out")
-        names = [*ROLES[:3], *(self.keys[key].name for key in self.chosen[1:])]
-        table = pa.table(columns, names)
-        graph = graph_from_table(table, ReadOptions(columns=range(1, len(names) + 1)), self.where)
+        table = pa.table(columns, [*ROLES[:3], *weights])
+        given = ReadOptions(columns=range(1, len(columns) + 1), missing_weight=missing if len(weights) == 1 else None)
+        graph = graph_from_table(table, given, self.where)
         one = relation is None and self.options.relation_name is None
-        both_ways = self.num_undirected == sum(map(len, self.blocks[0]))
-        return replace(graph, notes=tuple(notes), one_relation=one, undirected=both_ways or None)
+        graph = replace(graph, notes=(*notes, *graph.notes), one_relation=one)
+        return as_undirected(graph, self.options) if is_undirected else graph
 
     def _rename_nodes(self, columns: list[pa.ChunkedArray], notes: list[str]) -> None:
         """Replace ids of nodes that are only numbers by their names, if each has its own."""
@@ -212,7 +223,13 @@ class _EdgeCollector:
                 texts = [self.names[node] for node in chunk.dictionary.to_pylist()]
                 chunks.append(pa.DictionaryArray.from_arrays(chunk.indices, pa.array(texts, pa.string())))
             columns[at] = pa.chunked_array(chunks)
-        notes.append(f"{self.where}: nodes have the names in their data 'name', because their ids are only numbers")
+        notes.append(f"{self.where}: nodes are named by their names or labels, because their ids are only numbers")
+
+
+def _label(data: ElementTree.Element, tag: str) -> str:
+    """Return the text of an element of data, or of the label that yEd writes into it."""
+    label = next((each for each in data.iter() if _tag(each) == tag), data) if len(data) else data
+    return (label.text or "").strip() if label is not data else label.text or ""
 
 
 def _tag(element: ElementTree.Element) -> str:

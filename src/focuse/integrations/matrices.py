@@ -15,7 +15,7 @@ from focuse.data.graph import Graph
 from focuse.data.readers import ReadOptions, graph_from_table, inspect_file, open_decompressed, rows_to_arrow
 from focuse.data.roles import NONE
 from focuse.errors import FocuseError, counted
-from focuse.integrations.networks import TABLE_OPTIONS, refuse_options
+from focuse.integrations.networks import TABLE_OPTIONS, as_undirected, refuse_options
 
 MAX_ROLES = 4  # columns of head, relation, tail and weight
 
@@ -29,6 +29,8 @@ def read_array(array: Any, options: ReadOptions) -> Graph:
         except (TypeError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
             raise FocuseError(f"{where}: cannot be read as a NumPy array: {reason}") from None
+    if np.ma.is_masked(array):
+        raise FocuseError(f"{where}: some of its values are masked; remove those rows, or fill them")
     if not isinstance(array, np.ndarray):
         raise FocuseError(f"cannot read a graph from {type(array).__name__}: give a file, a frame or rows")
     if array.dtype.names:
@@ -48,6 +50,7 @@ def read_array(array: Any, options: ReadOptions) -> Graph:
         if array.dtype.kind == "O" and not options.names_columns and _is_usual(array):
             options = replace(options, columns=range(1, width + 1))
         return graph_from_table(rows_to_arrow(array.tolist(), where), options, where, header=False)
+    array = np.asarray(array)  # np.matrix has no rows of one dimension
     names = min(width, 3) if width != 3 else 2  # columns that hold no weights, or may hold none
     columns = {f"column {at + 1}": _column(array[:, at], at < names) for at in range(width)}
     return graph_from_table(pa.table(columns), options, where, header=False)
@@ -122,7 +125,8 @@ def read_matrix_market(path: Path, options: ReadOptions) -> Graph:
         row, column = np.concatenate([row, column[mirrored]]), np.concatenate([column, row[mirrored]])
         values = np.concatenate([values, opposite])
     graph = _graph_of_entries(str(path), row, column, values, (size[0], size[1]), options, first=1)
-    return replace(graph, undirected=symmetry == "symmetric" or None)
+    apart = options.same_ids is False
+    return graph if symmetry != "symmetric" or apart else as_undirected(graph, options)
 
 
 def _graph_of_entries(

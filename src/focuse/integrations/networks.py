@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 
 from focuse.data.graph import Graph
 from focuse.data.readers import ReadOptions, graph_from_table, to_arrow_column
-from focuse.data.roles import DIRECTIONS, NONE, RELATION, WEIGHT
+from focuse.data.roles import DIRECTIONS, NONE, RELATION, TIME, WEIGHT, words_of
 from focuse.errors import FocuseError, nearest
 
 # The data of edges that name a relation or are a weight, the likeliest first.
 RELATION_DATA = ("relation", "label", "type", *RELATION, "edge_type")
-WEIGHT_DATA = ("weight", *WEIGHT, "edge_weight", "edge_attr")
+WEIGHT_DATA = ("weight", *WEIGHT, "edge_weight", "edge_attr", "edge_label")
 TABLE_OPTIONS = ("columns", "head", "tail", "delimiter", "header")
 UNDIRECTED = "its edges are undirected (--directed, or undirected=False, changes this)"
 
@@ -55,16 +55,19 @@ class EdgeData:
         return first_known(texts, RELATION_DATA)
 
     def weights(self, options: ReadOptions, relation: str | None) -> list[str]:
-        """Return the names of the data that are weights: as asked, else by name, else the only numbers with a point."""
+        """Return the names of the data that are weights: as asked, else by name, else the only numbers with a point.
+
+        Texts are weights only if they are called weight, and times never are.
+        """
         if options.weight_columns is not None:
             return [self._find(name) for name in options.weight_columns]
         if options.weight is not None:
             return [] if options.weight == NONE and NONE not in self.names else [self._find(options.weight)]
-        free = [name for name in self.names if name != relation]
-        usual = first_known(free, WEIGHT_DATA)
+        kinds = {name: self.array(name).type for name in self.names if name != relation}
+        usual = first_known([name for name in kinds if name == "weight" or not _is_text(kinds[name])], WEIGHT_DATA)
         if usual is not None:
             return [usual]
-        real = [name for name in free if pa.types.is_floating(self.array(name).type)]
+        real = [name for name, kind in kinds.items() if pa.types.is_floating(kind) and not TIME & set(words_of(name))]
         if len(real) > 1:
             raise FocuseError(
                 f"{self.where}: which of {', '.join(real[:8])}{' …' if len(real) > 8 else ''} is the weight? Give "
@@ -89,6 +92,10 @@ class EdgeData:
         return pa.array(values) if isinstance(values, np.ndarray) else to_arrow_column(list(values), self.where)
 
 
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_nested(kind))
+
+
 def graph_of_edges(
     where: str,
     head: pa.Array,
@@ -103,7 +110,7 @@ def graph_of_edges(
     `keys` are relations of edges without other ones, if they are text, and `relations` those of all edges.
     """
     if not len(head):
-        raise FocuseError(f"{where}: no edges")
+        raise FocuseError(f"{where}: no edges; give a graph with at least one")
     relation = data.relation(options) if relations is None else None
     weights = data.weights(options, relation)
     if relation is not None or (keys is not None and options.relation is None):
@@ -121,7 +128,8 @@ def graph_of_edges(
         same_ids=True,
         missing_weight=options.missing_weight,
     )
-    graph = graph_from_table(pa.table(columns, [*names, *weights]), given, where)
+    labels = [f"data {name}" if name.isdecimal() else name for name in weights]  # no number of a column
+    graph = graph_from_table(pa.table(columns, [*names, *labels]), given, where)
     used = {relation, *weights}
     unused = [repr(name) for name in data.names if name not in used]
     if relations is None or unused:
@@ -150,7 +158,10 @@ def _relations(
     if relation is None and all(value is None for value in values):
         return None
     edge = head[missing].as_py(), tail[missing].as_py()
-    raise FocuseError(f"{where}, edge {edge!r}: no {relation or 'relation'!r} in its data, which other edges have")
+    raise FocuseError(
+        f"{where}, edge {edge!r}: no {relation or 'relation'!r} in its data, which other edges have; add it, or give "
+        f"relation={NONE!r}"
+    )
 
 
 # ---- NetworkX -------------------------------------------------------------------------------------------------------
@@ -169,10 +180,10 @@ def read_networkx(graph: Any, options: ReadOptions) -> Graph:
     edges = list(graph.edges(keys=True, data=True) if graph.is_multigraph() else graph.edges(data=True))
     head, tail = (pa.array([texts[edge[side]] for edge in edges], pa.string()) for side in (0, 1))
     keys = [edge[2] for edge in edges] if graph.is_multigraph() else None
-    names = list(dict.fromkeys(name for *_, attributes in edges for name in attributes))
-    data = EdgeData(where, names, lambda name: [attributes.get(name) for *_, attributes in edges])
+    names = {str(name): name for *_, attributes in edges for name in attributes}
+    data = EdgeData(where, list(names), lambda name: [attributes.get(names[name]) for *_, attributes in edges])
     result = graph_of_edges(where, head, tail, data, options, keys)
-    return result if graph.is_directed() else undirected(result, where)
+    return result if graph.is_directed() else as_undirected(result, options)
 
 
 def distinct_names(where: str, nodes: Sequence[Any]) -> dict[Any, str]:
@@ -189,9 +200,10 @@ def distinct_names(where: str, nodes: Sequence[Any]) -> dict[Any, str]:
     return names
 
 
-def undirected(graph: Graph, where: str) -> Graph:
-    """Return a graph of undirected edges, with a note."""
-    return replace(graph, undirected=True, notes=(*graph.notes, f"{where}: {UNDIRECTED}"))
+def as_undirected(graph: Graph, options: ReadOptions) -> Graph:
+    """Return a graph of undirected edges, with a note if the user does not say whether they are."""
+    note = () if options.undirected is not None else (f"{graph.source}: {UNDIRECTED}",)
+    return replace(graph, undirected=True, notes=(*graph.notes, *note))
 
 
 # ---- igraph ---------------------------------------------------------------------------------------------------------
@@ -215,12 +227,10 @@ def read_igraph(graph: Any, options: ReadOptions) -> Graph:
     if not named and graph.vs.attributes():
         note = f"{where}: nodes are named by their numbers from 0, because they have no attribute 'name'"
         result = replace(result, notes=(*result.notes, note))
-    return result if graph.is_directed() else undirected(result, where)
+    return result if graph.is_directed() else as_undirected(result, options)
 
 
 # ---- PyTorch Geometric ----------------------------------------------------------------------------------------------
-
-SUPERVISION = ("edge_index", "edge_label", "edge_label_index")  # no data of the edges in edge_index
 
 
 def read_pyg(data: Any, options: ReadOptions) -> Graph:
@@ -251,7 +261,8 @@ def read_pyg(data: Any, options: ReadOptions) -> Graph:
         blocks.append((label, *sides, _edge_arrays(store, index.shape[1])))
     blocks = [block for block in blocks if len(block[1])]
     if not blocks:
-        raise FocuseError(f"{where}: no edges")
+        raise FocuseError(f"{where}: no edges; give a graph with at least one")
+    notes = _join_weights(blocks) if options.weight is None and options.weight_columns is None else []
     names = list(dict.fromkeys(name for *_, arrays in blocks for name in arrays))
     chosen = EdgeData(where, names, lambda name: _joined(name, blocks, options))
     head, tail = (pa.chunked_array([block[side] for block in blocks]).combine_chunks() for side in (1, 2))
@@ -261,17 +272,28 @@ def read_pyg(data: Any, options: ReadOptions) -> Graph:
     graph = graph_of_edges(where, head, tail, chosen, options, relations=relations)
     if apart:
         first = sorted(kinds)[0]
-        note = f"{where}: nodes of different types are kept apart, as '{first} 0' (same_ids=True merges equal numbers)"
-        graph = replace(graph, notes=(*graph.notes, note))
-    return graph
+        notes.append(f"nodes of different types are kept apart, as '{first} 0' (same_ids=True merges equal numbers)")
+    return replace(graph, notes=(*graph.notes, *(f"{where}: {note}" for note in notes)))
+
+
+def _join_weights(blocks: Sequence[Any]) -> list[str]:
+    """Give the weights of all types of edges the same name, if each type has one; return a note if names differ."""
+    names = [first_known(arrays, WEIGHT_DATA) for *_, arrays in blocks]
+    different = sorted({name for name in names if name is not None})
+    if None in names or len(different) < 2:
+        return []
+    for name, (*_, arrays) in zip(names, blocks, strict=True):
+        arrays["weight"] = arrays.pop(name)
+    return [f"the weights of some types of edges are called {different[0]!r}, of others {different[1]!r}"]
 
 
 def _edge_arrays(store: Any, edges: int) -> dict[str, npt.NDArray[Any]]:
     """Return the numbers of edges by name; those with several columns as edge_attr[0], edge_attr[1], …."""
     arrays: dict[str, npt.NDArray[Any]] = {}
-    for name in store.keys():  # noqa: SIM118
+    supervision = {"edge_index", "edge_label_index"} | ({"edge_label"} if "edge_label_index" in store else set())
+    for name in store.edge_attrs():
         values = store[name]
-        if name in SUPERVISION or not name.startswith("edge_") or not hasattr(values, "detach"):
+        if name in supervision or not hasattr(values, "detach"):
             continue
         array = _numpy(values)
         if array.ndim in (1, 2) and len(array) == edges:
@@ -282,7 +304,9 @@ def _edge_arrays(store: Any, edges: int) -> dict[str, npt.NDArray[Any]]:
 
 
 def _numpy(tensor: Any) -> npt.NDArray[Any]:
-    array: npt.NDArray[Any] = np.ascontiguousarray(tensor.detach().cpu().numpy())
+    tensor = tensor.detach().cpu()
+    tensor = tensor.double() if tensor.is_floating_point() else tensor  # NumPy has no bfloat16
+    array: npt.NDArray[Any] = np.ascontiguousarray(tensor.numpy())
     return array
 
 

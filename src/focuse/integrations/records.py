@@ -25,11 +25,12 @@ from focuse.data.readers import (
 from focuse.data.roles import endpoints, is_header, words_of
 from focuse.data.sniffer import names_headings
 from focuse.errors import FocuseError, install_command
-from focuse.integrations.networks import undirected
+from focuse.integrations.networks import as_undirected
 from focuse.system import format_size
 
 MIN_BOMB, MAX_RATIO = 1 << 26, 200  # sheets of equal rows are 14 times as large when unpacked
 EDGE_LISTS = ("edges", "links", "relationships", "relations", "triples")  # keys of an object that holds a graph
+APOC = "a table by a query like MATCH (a)-[r]->(b) RETURN a.name AS head, type(r) AS relation, b.name AS tail, r.weight"
 OTHER_GRAPHS = {  # keys of objects that hold a graph in another form, and what reads it
     "adjacency": "networkx.adjacency_graph(json.load(open(file)))",
     "elements": "[each['data'] for each in json.load(open(file))['elements']{} if 'source' in each['data']]{}",
@@ -57,12 +58,14 @@ def read_json(path: Path, options: ReadOptions) -> Graph:
         notes = [f"{where}: the edges are the list {key!r}"] if key is not None else []
     if not isinstance(value, list) or not value:
         raise FocuseError(f'{where}: no edges; expected a list of objects such as {{"head": …, "tail": …}}')
+    if all(isinstance(row, dict) and row.get("type") in ("node", "relationship") for row in value):
+        raise FocuseError(f"{where}: nodes and relationships as APOC exports them from Neo4j; export {APOC} instead")
     if all(isinstance(row, list) for row in value):
         graph = graph_from_table(rows_to_arrow(value, where), options, where, header=False)
     else:
         graph = graph_from_table(records_to_arrow(value, where), options, where)
     graph = replace(graph, notes=(*notes, *graph.notes))
-    return undirected(graph, where) if is_undirected else graph
+    return as_undirected(graph, options) if is_undirected else graph
 
 
 def _parse(text: str, where: str) -> Any:
@@ -96,6 +99,10 @@ def _from_columns(value: dict[str, Any], where: str, options: ReadOptions) -> li
         advice = OTHER_GRAPHS[key].format(part, ", undirected=True" if value.get("directed") is False else "")
         raise FocuseError(f"{where}: a graph in another form than a list of edges; give focuse.read({advice})")
     columns = list(value.values())
+    if all(name.isdecimal() and isinstance(row, Mapping) for name, row in value.items()) and not any(
+        name.isdecimal() for row in columns for name in row
+    ):
+        return columns  # pandas with orient="index"
     if columns and all(isinstance(column, Mapping) for column in columns):
         columns = [list(column.values()) for column in columns]
     elif not all(isinstance(column, list) for column in columns):
@@ -115,7 +122,10 @@ def _from_columns(value: dict[str, Any], where: str, options: ReadOptions) -> li
 
 
 def read_excel(path: Path, options: ReadOptions) -> Graph:
-    """Read the first sheet of an Excel file that has cells; a header is recognized as in a text file."""
+    """Read a sheet of an Excel file; a header is recognized as in a text file.
+
+    It is the first one that has a name such as "edges", or else the first one that has cells and is not hidden.
+    """
     where = str(path)
     try:
         from openpyxl import load_workbook
@@ -126,16 +136,18 @@ def read_excel(path: Path, options: ReadOptions) -> Graph:
         _refuse_hostile(path)
         with path.open("rb") as file:
             book = load_workbook(file, read_only=True, data_only=True)
-            sheets = [(sheet.title, _cells(sheet)) for sheet in islice(book.worksheets, 1)]
-            titles = [sheet.title for sheet in book.worksheets]
+            sheets = [sheet for sheet in book.worksheets if sheet.sheet_state == "visible"] or book.worksheets
+            sheets.sort(key=lambda sheet: sheet.title.lower() not in EDGE_LISTS)
+            tables = ((sheet.title, *_cells(sheet)) for sheet in sheets)
+            title, rows, first_row = next((each for each in tables if each[1]), ("", [], 1))
+            others = [sheet.title for sheet in book.worksheets if sheet.title != title]
     except FocuseError:
         raise
     except Exception as error:  # openpyxl, zipfile, zlib and the XML parser raise many kinds for damaged files
         text = " ".join(str(error).split())[:200]
         raise FocuseError(f"{path}: not a readable Excel file (.xlsx): {text}") from None
-    title, (rows, first_row) = sheets[0] if sheets else ("", ([], 1))
     if not rows:
-        raise FocuseError(f"{where}: the sheet {title!r} is empty; expected columns head, relation, tail and weight")
+        raise FocuseError(f"{where}: no sheet has cells; expected columns head, relation, tail and weight")
     columns = list(map(list, zip(*rows, strict=True)))
     header = options.header
     if header is None:
@@ -143,9 +155,10 @@ def read_excel(path: Path, options: ReadOptions) -> Graph:
     names = [column[0].strip() if header else "" for column in columns]
     cells = [pa.array(column[bool(header) :], pa.string()) for column in columns]
     graph = graph_from_table(pa.table(cells, names), options, where, bool(header), first_row + bool(header))
-    if len(titles) > 1:
-        rest = ", ".join(map(repr, titles[1:6]))
-        note = f"{where}: the sheet {title!r} was read, not {rest}{' …' if len(titles) > 6 else ''}"
+    if others:
+        rest = ", ".join(map(repr, others[:5]))
+        note = f"{where}: the sheet {title!r} was read, not {rest}{' …' if len(others) > 5 else ''}; for another one, "
+        note += "give focuse.read(pandas.read_excel(file, sheet_name=…))"
         graph = replace(graph, notes=(note, *graph.notes))
     return graph
 
@@ -163,12 +176,16 @@ def _refuse_hostile(path: Path) -> None:
 
 
 def _cells(sheet: Any) -> tuple[list[list[str]], int]:
-    """Return the cells of a sheet as text, without empty rows and columns around them, and the first row's number."""
+    """Return the cells of a sheet as text, without empty rows and columns around them, and the first row's number.
+
+    Rows of one cell above the others are a title, and no part of the table.
+    """
     rows = [["" if cell is None else str(cell) for cell in row] for row in sheet.iter_rows(values_only=True)]
-    filled = [number for number, row in enumerate(rows) if any(cell.strip() for cell in row)]
+    counts = [sum(bool(cell.strip()) for cell in row) for row in rows]
+    filled = [number for number, count in enumerate(counts) if count > (max(counts) > 2)]
     if not filled:
         return [], 1
-    rows = rows[filled[0] : filled[-1] + 1]
+    rows = rows[filled[0] : max(number for number, count in enumerate(counts) if count) + 1]
     width = max(map(len, rows))
     rows = [[*row, *[""] * (width - len(row))] for row in rows]
     used = [index for index in range(width) if any(row[index].strip() for row in rows)]
