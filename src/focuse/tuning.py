@@ -161,7 +161,22 @@ def _open_study(folder: Path, about: str, metric: str, pruner: str, url: str | N
     """Create the study of a folder, or open it if it is `about` the same search; `url` is a database to use instead."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     folder.mkdir(parents=True, exist_ok=True)
-    study = optuna.create_study(
+    create = partial(_create_study, folder, metric, pruner, url)
+    try:
+        study = create()
+    except SQLAlchemyError:  # another process may be creating the tables of the same database
+        time.sleep(1)
+        study = create()
+    known = study.user_attrs.get("about", about)
+    if known != about:
+        raise FocuseError(f"{folder}: this study was started with {known}, not {about}; choose another folder")
+    study.set_user_attr("about", about)
+    return study
+
+
+def _create_study(folder: Path, metric: str, pruner: str, url: str | None) -> optuna.Study:
+    """Create the study of a folder, or open it."""
+    return optuna.create_study(
         storage=RDBStorage(
             url or URL.create("sqlite", database=str(folder.resolve() / STUDY_FILE)).render_as_string(),
             heartbeat_interval=HEARTBEAT_SECONDS,
@@ -173,11 +188,6 @@ def _open_study(folder: Path, about: str, metric: str, pruner: str, url: str | N
         pruner=optuna.pruners.MedianPruner(n_min_trials=3) if pruner == "median" else optuna.pruners.NopPruner(),
         load_if_exists=True,
     )
-    known = study.user_attrs.get("about", about)
-    if known != about:
-        raise FocuseError(f"{folder}: this study was started with {known}, not {about}; choose another folder")
-    study.set_user_attr("about", about)
-    return study
 
 
 class RepeatedCombinationError(Exception):

@@ -280,6 +280,9 @@ def test_a_wide_table_is_refused_with_a_command_that_reads_it(name: str, tmp_pat
 def test_a_table_of_nodes_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "movies.csv"
     path.write_text("movieId,title,genres\n" + "".join(f"{n},Film {n},Drama\n" for n in range(40)))
+    with pytest.raises(FocuseError, match=r"which of 3 columns .* are head and tail"):
+        read(path)
+    path.write_text("movieId,title,genres\n" + "".join(f"m{n},Film {n},{n % 9}{n}\n" for n in range(60)))
     with pytest.raises(FocuseError, match="as in a table of nodes"):
         read(path)
 
@@ -436,7 +439,7 @@ def test_numbers_in_another_form_are_neither_names_nor_left_out(head: str, cell:
          (0, 1, 5)),
         ("t,i,j", lambda n, a, b: (TIMES[n], str(a), str(b)), (1, 2, None)),
         ("src,dst,bytes", lambda n, a, b: (f"10.0.0.{a}", f"10.0.1.{b}", COUNTS[n]), (0, 1, 2)),
-        ("var1,var2,r,p_value", lambda n, a, b: (gene(a), gene(b), SCORES[n], SCORES[-n]), None),
+        ("var1,var2,r,p_value", lambda n, a, b: (gene(a), gene(b), SCORES[n], SCORES[-n]), (0, 1, 2)),
     ],
 )  # fmt: skip
 def test_columns_that_are_no_roles_are_left_out_and_named(head: str, row: Any, expected: Any, tmp_path: Path) -> None:

@@ -76,9 +76,9 @@ def test_edges_without_relations_get_one_and_a_note() -> None:
 
 def test_the_user_chooses_relation_and_weight_among_the_data() -> None:
     graph = nx.DiGraph()
-    graph.add_edge("a", "b", capacity=2, cost=0.5, price=0.25, kind="r", type="Directed")
-    assert rows(read(graph, relation="kind", weight="capacity")) == [("a", "r", "b", 2.0)]
-    assert rows(read(graph, relation="kind", weight="none")) == [("a", "r", "b", 1.0)]
+    graph.add_edge("a", "b", capacity=2, cost=0.5, price=0.25, flavor="r", type="Directed")
+    assert rows(read(graph, relation="flavor", weight="capacity")) == [("a", "r", "b", 2.0)]
+    assert rows(read(graph, relation="flavor", weight="none")) == [("a", "r", "b", 1.0)]
     several = read(graph, weight_columns=["cost", "price"])
     assert (several.columns.names, several.columns.values.tolist()) == (("cost", "price"), [[0.5, 0.25]])
     assert complaint(graph).startswith("NetworkX graph: which of cost, price is the weight? Give weight='cost'")

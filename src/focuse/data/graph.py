@@ -481,16 +481,31 @@ class Graph:
         return replace(self, relations=other.relations)
 
     def align(self, train: Graph) -> AlignedGraph:
-        """Translate this graph into the ids of another one (train), without the rows whose names are unknown there."""
-        entity_ids = train.entities.ids(self.entities.column)
+        """Translate this graph into the ids of another one (train), without the rows whose names are unknown there.
+
+        If train keeps heads and tails apart by words ('user 1' and 'movie 1') and no name is known without them, they
+        are added: a small file may not show that its ids name different things.
+        """
+        head_ids = tail_ids = train.entities.ids(self.entities.column)
+        if len(self) and (head_ids < 0).all() and (kinds := train.kinds()):
+            bare = self.entities.column
+            head_ids, tail_ids = (train.entities.ids(pc.binary_join_element_wise(kind, bare, " ")) for kind in kinds)
         relation_ids = train.relations.ids(self.with_relation_of(train).relations.column)
-        head, relation, tail = entity_ids[self.head], relation_ids[self.relation], entity_ids[self.tail]
+        head, relation, tail = head_ids[self.head], relation_ids[self.relation], tail_ids[self.tail]
         known = (head >= 0) & (relation >= 0) & (tail >= 0)
         ids: dict[str, Any] = {"head": head[known], "relation": relation[known], "tail": tail[known]}
         names: dict[str, Any] = {"entities": train.entities, "relations": train.relations}
         names["undirected"] = train.undirected
         graph = replace(self.select(known), **ids, **names, lower_is_better=train.lower_is_better)
-        return AlignedGraph(graph, self._unseen_names(~known, entity_ids < 0, relation_ids < 0))
+        return AlignedGraph(graph, self._unseen_names(~known, (head_ids < 0) & (tail_ids < 0), relation_ids < 0))
+
+    def kinds(self) -> tuple[str, str] | None:
+        """Return the words that all names of heads and of tails begin with, such as user and movie; None if none do."""
+        words = []
+        for ids in (self.head, self.tail):
+            names = self.entities.take(np.unique(ids))
+            words.append(pc.unique(pc.replace_substring_regex(names, r" \S+$", "")).to_pylist())
+        return (words[0][0], words[1][0]) if len(words[0]) == len(words[1]) == 1 and words[0] != words[1] else None
 
     def _unseen_names(self, rows: Mask, unseen_entity: Mask, unseen_relation: Mask) -> UnseenNames:
         """Report the unknown names of rows that are left out: masks over rows [n], entities [E] and relations [R]."""

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations, pairwise
 from operator import attrgetter
 from pathlib import Path
 
@@ -24,22 +25,31 @@ ColumnNames = Sequence[str | int]  # columns by heading, or counted from 1
 
 # ---- headings -------------------------------------------------------------------------------------------------------
 
-# Headings of head and tail; of several pairs in one table, the first is taken.
-PAIRS = (
+# Headings of head and tail that do not say what these are.
+SIDES = (
     ("head", "tail"), ("subject", "object"), ("subj", "obj"), ("source", "target"), ("src", "dst"), ("src", "dest"),
     ("source", "destination"), ("origin", "destination"), ("origin", "dest"), ("from", "to"), ("start", "end"),
-    ("citing", "cited"), ("follower", "followee"), ("sender", "receiver"), ("sender", "recipient"),
-    ("trustor", "trustee"), ("truster", "trustee"), ("rater", "ratee"), ("caller", "callee"), ("cue", "target"),
-    ("cue", "response"), ("bait", "prey"), ("h", "t"), ("s", "o"), ("s", "t"), ("u", "v"), ("i", "j"),
+    ("citing", "cited"), ("cue", "target"), ("cue", "response"),
+    ("h", "t"), ("s", "o"), ("s", "t"), ("u", "v"), ("i", "j"),
 )  # fmt: skip
+# Headings that name two entities of one kind by what they do.
+PARTNERS = (
+    ("follower", "followee"), ("sender", "receiver"), ("sender", "recipient"), ("trustor", "trustee"),
+    ("truster", "trustee"), ("rater", "ratee"), ("caller", "callee"), ("bait", "prey"), ("predator", "prey"),
+    ("exporter", "importer"), ("reporter", "partner"), ("parent", "child"), ("payer", "payee"), ("donor", "recipient"),
+    ("buyer", "seller"), ("winner", "loser"), ("home", "away"), ("inviter", "invitee"), ("mentor", "mentee"),
+    ("nominator", "nominee"), ("proposer", "responder"), ("ego", "alter"), ("pre", "post"), ("pu", "do"),
+    ("regulator", "target"), ("supplier", "customer"), ("user", "friend"), ("user", "contact"),
+)  # fmt: skip
+PAIRS = SIDES + PARTNERS  # of several pairs in one table, the first is taken
 HEAD, TAIL = ({pair[side] for pair in PAIRS} for side in (0, 1))
 # These are endpoints of another kind each, which are recognized if no heading is a word of HEAD or TAIL.
-USER = {"u", "user", "reviewer", "customer", "listener", "member", "visitor"}
+USER = {"u", "user", "reviewer", "customer", "listener", "member", "visitor", "person"}
 ITEM = {"i", "item", "movie", "product", "artist", "book", "track", "song", "business", "film", "asin", "isbn", "game"}
 RELATION = (
     "relation", "predicate", "relationship", "rel", "property", "relation type", "relationship type", "edge type",
     "rel type", "interaction type", "edge label", "relation label", "relation name", "interaction", "association",
-    "verb", "edge", "type", "label", "r", "p",
+    "verb", "edge", "type", "label", "kind", "r", "p",
 )  # fmt: skip
 EDGES = {"edge", "interaction", "association"}  # whose ids number the edges
 # A column of numbers holds relations only if its heading has one of these.
@@ -70,11 +80,7 @@ ROW_NUMBERS = {
 # Words that name a column of ids or of names, not what the ids are of.
 FILLERS = {"id", "ids", "node", "vertex", "entity", "name", "key", "code", "idx", "index", "no", "nr", "uri", "iri"}
 # Words that say which of two entities of one kind a column is of.
-SAME_KIND = {
-    "parent", "child", "contact", "friend", "winner", "loser", "payer", "payee", "home", "away", "left", "right",
-    "next", "previous", "exporter", "importer", "reporter", "partner", "inviter", "invitee", "similar", "counterparty",
-    "pu", "do", "regulator", "manager", "work",
-}  # fmt: skip
+SAME_KIND = {"contact", "friend", "left", "right", "next", "previous", "similar", "counterparty", "work", "manager"}
 DIRECTIONS = {"Directed", "Undirected"}  # in the column Type of tables of Gephi
 PREFERRED = "combined"  # of several scores, STRING's combined one is the weight
 GENERIC_NAMES = {"train", "valid", "test", "edges", "graph", "data", "links", "edgelist", "edge list", "relationships"}
@@ -91,7 +97,7 @@ def words_of(heading: str) -> tuple[str, ...]:
     text = re.sub(r"\(.*?\)", "", heading)
     name, _, kind = text.partition(":")
     text = name if re.search(r"\w", name) else kind
-    text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)
+    text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})", " ", text)  # PULocationID
     return tuple(re.findall(r"[^\W\d_]+|\d+", text.lower()))
 
 
@@ -103,7 +109,7 @@ def kind_of(heading: str) -> tuple[str, ...]:
     """
     group = re.search(r"_ID\((.*?)\)", heading)
     words = words_of(group[1] if group else heading)
-    sides = FILLERS | HEAD | TAIL | {"a", "b", "1", "2", "x", "y"} | SAME_KIND
+    sides = FILLERS | {word for pair in SIDES for word in pair} | {"a", "b", "1", "2", "x", "y"} | SAME_KIND
     return tuple(word for word in words if word not in sides)
 
 
@@ -131,7 +137,12 @@ def _first_word(headings: Sequence[tuple[str, ...]], known: str) -> int | None:
 
 
 def _numbered_pair(headings: Sequence[tuple[str, ...]]) -> tuple[int, int] | None:
-    """Return the columns of headings such as protein1 and protein2, or gene_a and gene_b, if there is one such pair."""
+    """Return the columns of headings such as protein1 and protein2, or gene_a and gene_b, if there is one such pair.
+
+    Headings such as column1, column2 and column3, which all columns have, say nothing.
+    """
+    if len(headings) > 2 and len({words[:-1] for words in headings}) == 1:
+        return None
     pairs = []
     for first, second in (("1", "2"), ("a", "b"), ("x", "y")):
         for index, words in enumerate(headings):
@@ -158,14 +169,7 @@ def endpoints(headings: Sequence[tuple[str, ...]]) -> tuple[int | None, int | No
     if head is not None and tail is not None:
         return head, tail
     user, item = _side(headings, *USER), _side(headings, *ITEM)
-    alone = user if item is None else item if user is None else None
-    if alone is not None and any(set(headings[alone]) & set(words) - FILLERS for words in _others(headings, alone)):
-        return None, None  # such as item_id and similar_item_id
-    return user, item
-
-
-def _others(headings: Sequence[tuple[str, ...]], index: int) -> list[tuple[str, ...]]:
-    return [words for number, words in enumerate(headings) if number != index]
+    return (None, None) if user is None or item is None else (user, item)
 
 
 def relation_column(headings: Sequence[tuple[str, ...]]) -> int | None:
@@ -205,7 +209,8 @@ FEW, FEW_SHARE = 10, 0.2  # a column of relations has at most FEW values, or thi
 TYPE_SUFFIX = re.compile(r":[a-z]+(\[\])?$", re.IGNORECASE)  # of headings of Neo4j
 NULLS = {"NULL", "null", "NaN", "nan", "None", "N/A", "\\N", "#N/A"}
 PLAIN_DECIMAL = re.compile(r"-?\d+\.\d*")
-DATE = re.compile(r"\d{4}-\d\d(-\d\d)?([ T].*)?$|\d\d?[./]\d\d?[./]\d{4}\b|\d{4}-?W\d\d$")
+DATE = re.compile(r"\d{4}-\d\d(-\d\d)?([ T].*)?$|\d\d?[./]\d\d?[./]\d{4}\b|\d\d \d\d?, \d{4}$|\d{4}[ -]?[WQ]\d\d?$")
+CLOCK = re.compile(r"\d\d?(:\d\d){1,2}")
 DAY = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])([0-2]\d|3[01])")  # such as 20140131
 YEARS = 1800, 2100
 TRUTH = {"true", "false", "yes", "no", "t", "f", "y", "n", "0", "1", ""}
@@ -261,6 +266,18 @@ class ColumnSample:
         )  # fmt: skip
 
     @cached_property
+    def is_real(self) -> bool:
+        """Whether most values are numbers, and some of them are not whole ones without a sign, as ids are."""
+        wholes = sum(value.isascii() and value.isdecimal() for value in self.values)
+        return self.is_mostly_number and wholes < len(self.numbers)
+
+    @property
+    def is_rising(self) -> bool:
+        """Whether the numbers of different rows never fall, as times of a log do."""
+        numbers = self.numbers
+        return len(self.distinct) > 2 and all(one <= other for one, other in pairwise(numbers))
+
+    @cached_property
     def holds_ids(self) -> bool:
         """Whether almost all cells are whole numbers, as ids are."""
         ids = sum(value.lstrip("-").isdecimal() for value in self.cells)
@@ -275,15 +292,23 @@ class ColumnSample:
     def is_time(self) -> bool:
         """Whether the column holds times: by its heading, dates, or seconds or milliseconds since 1970."""
         if TIME & set(self.words):
-            return True
+            return not self.may_be_duration
         if not self.is_number:
             return bool(self.values) and all(DATE.match(value) for value in self.distinct)
-        low, high = min(self.numbers), max(self.numbers)
-        in_range = any(start <= low and high < end for start, end in (SECONDS, MILLISECONDS))
         if self.is_whole and all(DAY.fullmatch(value) for value in self.distinct):
             return True
         # Times differ from row to row, but ids of entities do not.
-        return not self.words and in_range and len(self.distinct) > max(1, TIME_SHARE * len(self.cells))
+        return not self.words and self._since_1970 and len(self.distinct) > max(1, TIME_SHARE * len(self.cells))
+
+    @property
+    def _since_1970(self) -> bool:
+        low, high = min(self.numbers), max(self.numbers)
+        return any(start <= low and high < end for start, end in (SECONDS, MILLISECONDS))
+
+    @cached_property
+    def may_be_duration(self) -> bool:
+        """Whether the column is called time and its numbers are no dates: it may be when, or how long."""
+        return TIME & set(self.words) == {"time"} and self.is_number and not (self._since_1970 or self.is_year)
 
     @cached_property
     def is_year(self) -> bool:
@@ -323,6 +348,8 @@ class ColumnSample:
     @cached_property
     def odd_number(self) -> str | None:
         """A value of a column of numbers that are not written as plain ones, such as '5 km', '50%', '<0.01' or '$3'."""
+        if self.is_time:
+            return None
         odd = [value for value in self.values if parse_number(value) is None]
         fits = [value for value in odd if ODD_NUMBER.fullmatch(value.strip())]
         return fits[0] if odd and 10 * len(fits) >= 9 * len(odd) and not self.is_mostly_number else None
@@ -391,6 +418,11 @@ class TableSample:
         count = len(self.columns[index].distinct)
         most = min(len(self.columns[head].distinct), len(self.columns[tail].distinct))
         return len(self.columns[index].cells) < MANY_ROWS or count <= max(FEW, FEW_SHARE * most)
+
+    def share(self, first: int, second: int) -> float:
+        """Return the fraction of the values of two columns that both have."""
+        one, other = self.columns[first].distinct, self.columns[second].distinct
+        return len(one & other) / max(len(one | other), 1)
 
     def overlap(self, first: int, second: int) -> float:
         """Return the fraction of the values of one column that the other has too, of the column with fewer values."""
@@ -535,7 +567,7 @@ def _differs(sample: TableSample, roles: Roles) -> bool:
     """Return whether a reading with relations needs a line, because headings or usual columns do not make it clear."""
     columns, order = sample.columns, [*roles.names, *roles.weights]
     if sample.count is not None or len(order) < sum(not column.is_empty for column in columns):
-        return True
+        return True  # also if a column says that the edges are undirected
     if sample.header:
         words = sample.headings
         weights = roles.weights if len(roles.weights) != 1 else (weight_column(words),)
@@ -586,6 +618,8 @@ def _reading(sample: TableSample, roles: Roles, asked: Asked) -> str:
         text += f"; all edges have the relation {name!r} ({sample.option('relation-name')})"
     if sample.count is not None:
         text += "; line 1 is the number of triples"
+    if (undirected := _undirected_column(sample)) is not None:
+        text += f"; {quoted(undirected)} says that pairs are undirected, if so give {sample.option('undirected')}"
     if _is_header_by_content(sample):
         text += "; line 1 is the header (--no-header)"
     if _may_be_header(sample, roles):
@@ -595,6 +629,14 @@ def _reading(sample: TableSample, roles: Roles, asked: Asked) -> str:
         shown = [quoted(index) for index in unused[:8]]
         text += f"; not used: {', '.join(shown)}{' …' if len(unused) > 8 else ''}"
     return f"{text}; to change it, give {_other_options(sample, roles)}"
+
+
+def _undirected_column(sample: TableSample) -> int | None:
+    """Return the column that calls all edges undirected, as Gephi and WGCNA write it."""
+    found = (
+        index for index, column in enumerate(sample.columns) if set(map(str.lower, column.distinct)) == {"undirected"}
+    )
+    return next(found, None)
 
 
 def _other_options(sample: TableSample, roles: Roles) -> str:
@@ -632,6 +674,8 @@ def _kinds(sample: TableSample, roles: Roles, same_ids: bool | None) -> tuple[st
     """Return words that keep the ids of heads and tails apart, None if both columns name the same entities."""
     head, tail = sample.columns[roles.head], sample.columns[roles.tail]
     named = kind_of(head.heading), kind_of(tail.heading)
+    if (head.words, tail.words) == (("u",), ("i",)):
+        named = ("user",), ("item",)
     words = (" ".join(named[0]), " ".join(named[1])) if sample.header else ("", "")
     if words[0] == words[1] or not all(words):
         words = ("head", "tail")
@@ -640,7 +684,7 @@ def _kinds(sample: TableSample, roles: Roles, same_ids: bool | None) -> tuple[st
     if not (head.holds_ids and tail.holds_ids):
         return None
     one, other = map(set, named)
-    differ = sample.header and all(named) and not (one <= other or other <= one)
+    differ = sample.header and all(named) and not (one <= other or other <= one or _are_partners(*named))
     if head.is_sparse and tail.is_sparse and sample.overlap(roles.head, roles.tail) > MANY_SHARED:
         return None  # so many equal numbers are no chance
     if differ:
@@ -653,6 +697,12 @@ def _kinds(sample: TableSample, roles: Roles, same_ids: bool | None) -> tuple[st
     if by_chance < MIN_EXPECTED:
         return words if _are_ratings(sample, roles) else None
     return words if loops >= by_chance / 2 else None
+
+
+def _are_partners(head: tuple[str, ...], tail: tuple[str, ...]) -> bool:
+    """Return whether the words of two headings differ only in what two entities of one kind do."""
+    differ = {*head} ^ {*tail}
+    return bool(differ & {word for pair in PARTNERS for word in pair} - USER) and not differ & ITEM
 
 
 def _are_ratings(sample: TableSample, roles: Roles) -> bool:
@@ -693,6 +743,8 @@ def _ids_note(sample: TableSample, roles: Roles, asked: Asked) -> str:
 # ---- choosing -------------------------------------------------------------------------------------------------------
 
 SAME_NAMES = 0.25  # share of common names from which two columns name the same entities
+REPEATED = 0.1  # share of the rows that repeat a pair from which the third column is likelier a name than a weight
+USUAL = 4  # columns: head, relation, tail and weight
 CLEAR = 0.02  # difference of two fractions of distinct pairs that is evidence
 NODE_SHARE = 0.98  # of the values of a column, if it has so many distinct ones, each names a node of its own
 
@@ -720,7 +772,8 @@ class _Chooser:
             known.tail = ends[1] if known.tail is None else known.tail
             if known.weights is None:
                 weight = weight_column(self._headings(lambda column: column.is_mostly_number or not column.values))
-                if weight is None:  # a column called weight is one, and texts in it are faults
+                if weight is None and not any(column.is_number and column.words for column in columns):
+                    # A column called weight is one, and texts in it are faults.
                     weight = weight_column(self._headings(lambda column: column.words in WEIGHT_WORDS))
                 known.weights = None if weight is None else (weight,)
             if not known.relation_decided:
@@ -797,7 +850,7 @@ class _Chooser:
 
     def _refuse_odd_numbers(self, columns: Iterable[int], used: Collection[int | None]) -> None:
         """Raise FocuseError for a column without a role that holds numbers with units or currencies."""
-        header = self.sample.header
+        header, numbers = self.sample.header, any(each.is_number and not each.is_row_number for each in self.columns)
         if (
             self.given
             or self.known.weights is not None
@@ -806,6 +859,8 @@ class _Chooser:
             return
         for index in columns:
             value = self.columns[index].odd_number
+            if value and CLOCK.fullmatch(value) and numbers:
+                continue  # when, and not how much
             # Names such as 7A are no numbers with a unit if they are few.
             if index not in used and value and (header or self.rows >= MANY_ROWS or not value[-1].isalpha()):
                 raise FocuseError(
@@ -833,16 +888,21 @@ class _Chooser:
     def _between(self, free: list[int]) -> Roles:
         """Return the roles of a table whose endpoints are known."""
         head, tail, relation = self.known.head or 0, self.known.tail or 0, self.known.relation
-        texts = [index for index in free if not self.columns[index].is_mostly_number]
+        texts = [index for index in free if self.columns[index].values and not self.columns[index].is_mostly_number]
         texts = [index for index in texts if not NO_RELATION & set(self.columns[index].words)]
         is_open = relation is None and not self.given and not self.known.relation_decided
         if is_open and len(texts) == 1 and len(free) <= 2:
             relation = texts[0] if self._may_be_relation(texts[0], head, tail) else None
+        is_open = is_open and relation is None and self.rows >= MANY_ROWS
+        if is_open and any(self._tells_apart(index, head, tail) for index in texts):
+            raise self._unclear("relation")
         if self.known.weights is not None:
             return Roles(head, tail, relation, self.known.weights)
         numbers = [index for index in free if self.columns[index].is_mostly_number]
         numbers = [index for index in numbers if not (self.columns[index].is_time or "id" in self.columns[index].words)]
-        if len(numbers) > 1:
+        if len(numbers) > 1:  # a correlation is the weight, its p-value is not
+            numbers = [index for index in numbers if self.columns[index].words not in P_VALUES] or numbers
+        if len(numbers) > 1 or any(self.columns[index].may_be_duration for index in numbers):
             raise self._unclear("weight")
         return Roles(head, tail, relation, tuple(numbers))
 
@@ -855,18 +915,33 @@ class _Chooser:
         unlikely = set(column.words) & NO_RELATION
         return several and not unlikely and column.is_word and self.sample.may_be_relation(index, head, tail)
 
+    def _tells_apart(self, index: int, head: int, tail: int) -> bool:
+        """Return whether many pairs repeat, and most of them differ in a column of words that names neither end."""
+        ends, column = [self.columns[end].cells for end in (head, tail)], self.columns[index]
+        repeats = self.rows - len(set(zip(*ends, strict=True)))
+        if not column.is_word or repeats < REPEATED * self.rows:
+            return False
+        equal = self.rows - len(set(zip(*ends, column.cells, strict=True)))
+        return 2 * equal < repeats and not any(_are_twins(column, self.columns[end]) for end in (head, tail))
+
     def _in_order(self, free: list[int]) -> Roles:
         """Return the roles of a table whose columns are in the usual order, as far as they are not known."""
-        known = self.known
+        known = replace(self.known)  # what is only likely is not proposed
         if known.weights is None:
             if not known.used and len(free) in (2, 3, 4):
                 return (self._two, self._three, self._four)[len(free) - 2](free)
-            free = self._take_weight(free)
+            known.weights = self._likely_weights(free)
+            free = [index for index in free if index not in known.weights]
         ends = [end for end in (known.head, known.tail) if end is not None]
         missing = 2 - len(ends)
+        if self.sample.header and missing == 2 and len(free) + len(known.weights or ()) > USUAL:
+            raise self._unclear("head and tail")
         if self.sample.header and len(free) > missing:
             texts = [index for index in free if not self.columns[index].is_mostly_number]
             free = texts if len(texts) in (missing, missing + 1) else free
+        is_open = known.relation is None and not known.relation_decided and not ends
+        if is_open and len(free) == 3 and not any(self.columns[index].is_number for index in free):
+            return self._relate(free, known.weights or ())
         if len(free) == missing + 1 and known.relation is None and not known.relation_decided:
             known.relation = free.pop(1 if known.head is None else 0)
             column = self.columns[known.relation]
@@ -880,16 +955,15 @@ class _Chooser:
         tail = free.pop(0) if known.tail is None else known.tail
         return Roles(head, tail, known.relation, known.weights or ())
 
-    def _take_weight(self, free: list[int]) -> list[int]:
-        """Take the only column of numbers with a point, else a last one of whole numbers, as the weight."""
+    def _likely_weights(self, free: list[int]) -> tuple[int, ...]:
+        """Return the only column of numbers with a point, else a last one of whole numbers."""
         numbers = [index for index in free if self.columns[index].is_mostly_number]
-        decimals = [index for index in numbers if not self.columns[index].is_whole]
+        decimals = [index for index in numbers if self.columns[index].is_real]
         if len(decimals) > 1:
             raise self._unclear("head, tail and weight")
         missing = (self.known.head, self.known.tail).count(None)
         last = [index for index in free[-1:] if index in numbers and len(self.columns[index].distinct) > 1]
-        self.known.weights = tuple(decimals or (last if len(free) > missing else ()))
-        return [index for index in free if index not in self.known.weights]
+        return tuple(decimals or (last if len(free) > missing else ()))
 
     def _two(self, columns: list[int]) -> Roles:
         """Return the roles of two columns: edges without weights, unless one column holds numbers."""
@@ -914,12 +988,15 @@ class _Chooser:
             if three.is_whole and not one.is_number:  # codes such as 250.01, and counts
                 raise self._several_ways(Roles(first, second, None, (third,)), Roles(head, tail, None, (decimals[0],)))
             return Roles(head, tail, None, (decimals[0],))
+        share = self.sample.share
         if self.sample.count is not None:  # OpenKE: head, tail, relation
-            last = len(three.distinct) <= len(two.distinct)
-            return Roles(first, second, third) if last else triple
+            fewer = len(three.distinct) <= len(two.distinct)
+            return Roles(first, second, third) if fewer or share(first, second) > share(first, third) else triple
         pairs, with_third = self.sample.distinct_pairs(first, second), self.sample.distinct_pairs(first, third)
         few = self.sample.may_be_relation(second, first, third)
-        if three.is_time or (three.is_year and not one.is_whole):
+        if three.is_time:
+            raise self._several_ways(Roles(first, second), triple)
+        if three.may_be_duration or (three.is_year and not one.is_whole):
             raise self._several_ways(Roles(first, second), weighted, triple)
         if two.is_whole and not one.is_number and not three.is_number and not self.sample.header:
             raise self._several_ways(Roles(first, third, None, (second,)), triple)
@@ -933,10 +1010,18 @@ class _Chooser:
             if unclear and not self.sample.header:
                 raise self._several_ways(triple, weighted)
             return triple if plausible else weighted
-        if few and with_third > pairs + CLEAR and self.sample.overlap(first, third) > 0:
-            return triple
+        # Head and tail of triples share more names than head and relation, which repeat more often.
+        if with_third > pairs + CLEAR and (few or share(first, third) > share(first, second)):
+            if self.sample.overlap(first, third) > 0:
+                return triple
+            raise self._several_ways(triple, weighted)
         if few and with_third > pairs - CLEAR:
             raise self._several_ways(triple, weighted)
+        if self.rows >= MANY_ROWS and share(second, third) > SAME_NAMES > share(first, second):
+            raise self._several_ways(Roles(second, third), Roles(second, third, None, (first,)), weighted)
+        like_tails = 2 * len(three.distinct) > self.rows and share(first, third) > share(first, second)
+        if self.rows >= MANY_ROWS and (like_tails or (pairs < 1 - REPEATED and len(three.distinct) > FEW)):
+            raise self._several_ways(triple, Roles(first, second, third), weighted)
         low, high = min(three.numbers), max(three.numbers)
         if low == 0 and len(three.distinct) == high + 1 and len(three.distinct) * 5 < len(two.distinct):
             raise self._several_ways(Roles(first, second, third), weighted)  # ids from 0 on, as of relations
@@ -950,11 +1035,18 @@ class _Chooser:
         first, second, third = columns
         if self.sample.header and not self.given:
             self._refuse_nodes(Roles(first, third, second))
+        numbers = [index for index in columns if self.columns[index].is_number]
+        if len(numbers) == 1 and not weights:  # counts of pairs, as "uniq -c" prints them, or ids
+            column, ends = self.columns[numbers[0]], [index for index in columns if index not in numbers]
+            if "id" in column.words or (self.rows >= MANY_ROWS and len(column.distinct) == self.rows):
+                raise self._unclear("head and tail")
+            return Roles(ends[0], ends[1], None, (numbers[0],))
         shared = {pair: self.sample.overlap(*pair) for pair in ((first, second), (first, third), (second, third))}
         for pair, relation in (((first, second), third), ((second, third), first)):
-            other = max(share for ends, share in shared.items() if ends != pair)
-            if self.rows >= MANY_ROWS and shared[pair] > SAME_NAMES and other == 0:
-                return Roles(*pair, relation, weights)
+            if shared[pair] > SAME_NAMES and not any(share for ends, share in shared.items() if ends != pair):
+                if self.rows >= MANY_ROWS:
+                    return Roles(*pair, relation, weights)
+                raise self._several_ways(Roles(*pair, relation, weights), Roles(first, third, second, weights))
         counts = [len(self.columns[index].distinct) for index in columns]
         few = self.sample.may_be_relation(second, first, third)
         readings = [Roles(first, third, second, weights)]
@@ -982,7 +1074,10 @@ class _Chooser:
         if self.rows >= MANY_ROWS and any(_are_twins(two, end) for end in (one, three)):
             raise self._unclear("head, relation, tail and weight")  # the second column has the names of ids
         odd_numbers = any(each.is_number and not each.is_whole for each in (two, three))
-        if (odd_numbers or not four.is_mostly_number) and (self.rows >= MANY_ROWS or self.sample.header):
+        words_last = four.is_word and not four.numbers and self.rows > 1
+        if words_last or (
+            (odd_numbers or not four.is_mostly_number) and (self.rows >= MANY_ROWS or self.sample.header)
+        ):
             raise self._unclear("head, relation, tail and weight")
         if self.rows < MANY_ROWS:
             return usual
@@ -996,8 +1091,12 @@ class _Chooser:
             return self._relate(columns[:3], (fourth,))
         pairs, with_third = self.sample.distinct_pairs(first, second), self.sample.distinct_pairs(first, third)
         few = self.sample.may_be_relation(second, first, third)
-        if three.is_whole and one.is_whole and not few and pairs > with_third + CLEAR:
-            raise self._several_ways(usual, Roles(first, second, third, (fourth,)), by_third)
+        if three.is_whole and one.is_whole and not few:
+            likelier = self.sample.share(first, second) > self.sample.share(first, third)
+            if pairs > with_third + CLEAR or likelier:
+                raise self._several_ways(usual, Roles(first, second, third, (fourth,)), by_third)
+        if four.is_whole and four.is_rising:
+            raise self._several_ways(Roles(first, third, second), usual)
         return usual
 
     # ---- errors
@@ -1107,21 +1206,23 @@ def _proposal(sample: TableSample, known: KnownRoles) -> Roles | None:
         if column.is_name and not column.is_row_number and index not in (known.relation, *(known.weights or ())):
             group = next((group for group in groups if _are_twins(columns[group[0]], column)), None)
             groups.append([index]) if group is None else group.append(index)
-    # A column of ids with a column of their names is likelier to be an endpoint than any other column.
-    groups.sort(
-        key=lambda group: (_is_about_edges(columns[group[0]]), len(group) == 1, columns[group[0]].is_number, group[0])
-    )
+    ids = {index for group in groups if len(group) > 1 for index in group}
     groups = [group for group in groups if not set(group) & set(taken)]
-    chosen = sorted(groups[: (known.head is None) + (known.tail is None)])
+    chosen = _likeliest_ends(groups, sample, (known.head is None) + (known.tail is None))
     ends = [_most_readable(group, columns) for group in chosen]
     head = known.head if known.head is not None or not ends else ends.pop(0)
     tail = known.tail if known.tail is not None or not ends else ends.pop(0)
-    if head is None or tail is None or (columns[tail].is_number and not columns[head].is_number):
+    if (
+        head is None
+        or tail is None
+        or (columns[tail].is_number and not columns[head].is_number and "id" not in columns[tail].words)
+    ):
         return None
     rest = {*range(len(columns))} - {head, tail, *taken, *(index for group in chosen for index in group)}
-    numbers = [index for index in sorted(rest) if columns[index].is_number and not columns[index].is_time]
+    numbers = [index for index in sorted(rest - ids) if columns[index].is_number and not columns[index].is_time]
     numbers = [index for index in numbers if not columns[index].is_row_number and len(columns[index].distinct) > 1]
     numbers = [index for index in numbers if not {"id", "index"} & set(columns[index].words)]
+    numbers = [index for index in numbers if 2 * len(columns[index].values) > len(columns[index].cells)]
     # Numbers with a point and without missing values are likelier to be weights than whole numbers, or p-values.
     numbers.sort(
         key=lambda index: (
@@ -1148,6 +1249,29 @@ def _proposal(sample: TableSample, known: KnownRoles) -> Roles | None:
         if _is_possible(sample, roles):
             return roles
     return None
+
+
+def _likeliest_ends(groups: list[list[int]], sample: TableSample, count: int) -> list[list[int]]:
+    """Return the `count` groups of columns, each of ids and names of the same things, that are likely to be ends.
+
+    Two groups that share many names are the likeliest ones, then ids with a column of their names, then texts. Columns
+    with a handful of names are unlikely if others have hundreds.
+    """
+    columns = sample.columns
+    most = max((len(columns[group[0]].distinct) for group in groups), default=0)
+
+    def rank(group: list[int]) -> tuple[bool, bool, bool, bool, int]:
+        is_number, count = all(columns[index].is_number for index in group), len(columns[group[0]].distinct)
+        few = count <= FEW < most / FEW
+        return _is_about_edges(columns[group[0]]), few, is_number, len(group) == 1, group[0]
+
+    groups = sorted(groups, key=rank)
+    texts = [group for group in groups if rank(group)[:3] == (False, False, False)]
+    for pair in combinations(texts if len(texts) > 1 else groups, 2):
+        shared = max(sample.share(one, other) for one in pair[0] for other in pair[1])
+        if count == 2 and shared > SAME_NAMES:
+            return sorted(pair)
+    return sorted(groups[:count])
 
 
 def _is_about_edges(column: ColumnSample) -> bool:
@@ -1238,6 +1362,8 @@ def is_header(first: list[str], columns: list[list[str]]) -> bool:
     )
     alone = rows >= CERTAIN_ROWS and "" not in first and not any(recurs[number] for number in texts) and not any(other)
     numbers = [column for cell, column in zip(first, below, strict=True) if parse_number(cell) is not None]
+    if (_counts_columns(first, below) and rows >= MANY_ROWS) or _numbers_columns(first):
+        return not names_recur
     if numbers:  # such as years, as headings of columns of numbers
         years = all(ColumnSample("", [cell]).is_year for cell in first if parse_number(cell) is not None)
         certain = any(above) or None not in ends or _is_index(first, below) or (years and alone)
@@ -1261,6 +1387,28 @@ def _is_above(cell: str, column: ColumnSample) -> bool:
     if column.is_time:
         return not DATE.match(cell)
     return len(column.cells) > 1 and {value.lower() for value in column.distinct} <= TRUTH and cell.lower() not in TRUTH
+
+
+def _counts_columns(first: list[str], below: list[ColumnSample]) -> bool:
+    """Return whether a first line has the headings of pandas for columns without names.
+
+    These are 0, 1, 2, … above all columns, after an empty cell above row numbers if there are any; or texts and a last
+    0 above numbers.
+    """
+    start = int(first[0] == "" and below[0].is_whole)
+    numbered = first[start:] == [str(number) for number in range(len(first) - start)] and len(first) - start > 1
+    named = first[-1] == "0" and below[-1].is_number and len(first) > 2
+    texts = all(not below[number].is_number and parse_number(first[number]) is None for number in range(len(first) - 1))
+    # A first edge of ids may be 0, 1, 2, too.
+    return (numbered and not all(column.is_whole for column in below[start:])) or (named and texts)
+
+
+def _numbers_columns(first: list[str]) -> bool:
+    """Return whether a first line has headings such as V1, V2 and V3, or column_0, column_1 and column_2."""
+    parts = [re.fullmatch(r"(_?[A-Za-z]+_?)(\d+)", cell) for cell in first]
+    found = [(part[1], int(part[2])) for part in parts if part is not None]
+    stem, start = found[0] if found else ("", 0)
+    return len(first) > 2 and start in (0, 1) and found == [(stem, start + at) for at in range(len(first))]
 
 
 def _is_index(first: list[str], below: list[ColumnSample]) -> bool:

@@ -24,6 +24,7 @@ DELIMITERS = ("\t", ",", ";", "|", " ")
 ROLES = ("head", "relation", "tail", "weight")
 MAX_SAMPLE_CELLS = 60_000  # cells of the first lines that are examined
 FIRST_LINES = 50  # lines that the delimiter is detected from
+MIN_QUOTED = 20  # lines of which all texts are in quotes, so that these are no part of names
 COMMENTS = ("#", "%")  # lines that begin so before the first edge are comments, or the header
 
 
@@ -210,8 +211,12 @@ def _all_quoted(lines: Sequence[str]) -> bool:
     first, rows = table[0] if table else [], table[1:]
     cells = (cell for row in rows for cell in row)
     texts = [cell for cell in cells if cell and not re.fullmatch(PLAIN_NUMBER, cell) and cell not in MISSING_WEIGHTS]
-    in_quotes = all(len(cell) > 2 and cell[0] == cell[-1] == '"' for cell in (*first, *texts))
-    return in_quotes and bool(rows) and _is_heading([cell.strip('"') for cell in first], rows)
+    if not texts or not all(len(cell) > 2 and cell[0] == cell[-1] == '"' for cell in texts):
+        return False
+    if len(table) >= MIN_QUOTED and len(set(texts)) > 2:
+        return True  # there may be no header
+    in_quotes = all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in first)
+    return in_quotes and _is_heading([cell.strip('"') for cell in first], rows)
 
 
 def detect_layout(
