@@ -223,7 +223,7 @@ def _data(run: Any) -> dict[str, Any]:
         "train_rows": len(splits.train),
         "valid_rows": len(splits.valid),
         "test_rows": len(splits.test),
-        "leakage": leakage_note(splits.train, splits.test),
+        "leakage": leakage_note(splits.train, *((splits.test,) if len(splits.test) else (splits.valid, "validation"))),
         "known_negatives": 0 if splits.known_negatives is None else len(splits.known_negatives),
         "node_attributes": None if splits.attributes is None else list(splits.attributes.names),
         "weight_columns": None if splits.merger is None else splits.merger.to_dict(),

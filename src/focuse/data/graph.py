@@ -437,6 +437,8 @@ class Graph:
         if policy == "noisy-or":
             self._check_probabilities()
         _, first, group = np.unique(self.keys, return_index=True, return_inverse=True)
+        if policy == "last" and self.undirected:  # both directions of a pair take the weight of its last row
+            return self._with_last_of_pairs().select(np.sort(first))
         merged = aggregate_groups(self.weight, group, len(first), policy, self.lower_is_better)
         if not np.isfinite(merged).all():
             raise FocuseError(f"{self.source}: the sum of a triple's weights is too large; use 'max' or 'mean'")
@@ -451,13 +453,21 @@ class Graph:
         kept = replace(self, columns=None).select(first[order])
         return replace(kept, weight=merged[order], columns=None if columns is None else columns.take(order))
 
+    def _with_last_of_pairs(self) -> Graph:
+        """Return the graph with the weight of the last row of its pair, or of its triple if directed, in every row."""
+        pair = np.unique(self.pair_keys, return_inverse=True)[1]
+        last = np.empty(pair.max() + 1, np.int64)
+        last[pair] = np.arange(len(pair))  # NumPy keeps the last value written to an index
+        columns = None if self.columns is None else self.columns.take(last[pair])
+        return replace(self, weight=self.weight[last[pair]], columns=columns)
+
     def _check_probabilities(self) -> None:
         """Raise FocuseError unless every weight is in [0, 1], and high ones are the strong ones."""
         values = self.weight if self.columns is None else self.columns.values
         low, high = (float(bound(values)) if values.size else 0.0 for bound in (np.nanmin, np.nanmax))
         lower = self.lower_is_better or (self.columns is not None and bool(self.columns.lower_is_better))
         if lower or low < 0 or high > 1:
-            found = "low ones are the strong ones" if lower else f"they reach from {low:g} to {high:g}"
+            found = "low ones are the strong ones" if lower else f"they reach from {low:.10g} to {high:.10g}"
             raise FocuseError(
                 f"{self.source}: 'noisy-or' combines weights that are probabilities in [0, 1], but {found}; merge "
                 "repeated triples by 'max', 'mean', 'sum' or 'last'"

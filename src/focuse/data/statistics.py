@@ -280,22 +280,32 @@ def leakage(train: Graph, held_out: Graph) -> Leakage:
 MIN_LEAKAGE = 0.05  # of the rows, from which leakage is reported with the metrics
 
 
-def leakage_note(train: Graph, held_out: Graph) -> str:
-    """Return a line on the reverse edges of `held_out` (in train's ids) that are in train; '' if there are few."""
-    pairs = np.unique(_pair_keys(held_out, reverse=True))
-    found = np.zeros(len(pairs), bool)
+def leakage_note(train: Graph, held_out: Graph, name: str = "test") -> str:
+    """Return a line on the triples of `held_out` (in train's ids) that train has, or their reverse; '' if few.
+
+    `name` is what the triples are called.
+    """
+    wanted = _pair_keys(held_out, reverse=True)
+    pairs, triples = np.unique(wanted), np.unique(held_out.keys)
+    reversed_, repeated = np.zeros(len(pairs), bool), np.zeros(len(triples), bool)
     for part in chunks(len(train), CHUNK_EDGES):  # train may be too large to sort
-        index, known = find_sorted(pairs, _pair_keys(train, part))
-        found[index[known]] = True
+        keys = train.keys_of(train.head[part], train.relation[part], train.tail[part])
+        for known, these, found in ((pairs, _pair_keys(train, part), reversed_), (triples, keys, repeated)):
+            index, rows = find_sorted(known, these)
+            found[index[rows]] = True
     no_loop = held_out.head != held_out.tail
-    count = int((found[np.searchsorted(pairs, _pair_keys(held_out, reverse=True))] & no_loop).sum())
-    if count < MIN_LEAKAGE * max(len(held_out), 1):
-        return ""
-    return (
-        f"{held_out.source}: leakage: the reverse of {count:,} of {len(held_out):,} test triples "
-        f"({count / len(held_out):.0%}) is in train, so metrics are too good; train with --undirected if pairs have no "
-        "direction, or give --valid and --test files with both directions of a pair in one part"
-    )
+    same = repeated[np.searchsorted(triples, held_out.keys)]
+    other = reversed_[np.searchsorted(pairs, wanted)] & no_loop
+    advice = "train with --undirected if pairs have no direction, or give" if not train.undirected else "give"
+    for rows, words, what in (
+        (other, "the reverse of", f"{advice} --valid and --test files with both directions of a pair in one part"),
+        (same, "", "remove them from one of the two"),
+    ):
+        if rows.any() and rows.sum() >= max(MIN_LEAKAGE * len(held_out), same.sum(), other.sum()):
+            shown = f"{words} {rows.sum():,} of {len(held_out):,} {name} triples ({rows.mean():.0%})".strip()
+            verb = "is" if words else "are"
+            return f"{held_out.source}: leakage: {shown} {verb} in train, so metrics are too good; {what}"
+    return ""
 
 
 def leaked(train: Graph, rows: Graph) -> Mask:

@@ -83,7 +83,7 @@ def with_both_directions(graph: Graph) -> Graph:
 def _lacks_reverse(graph: Graph, rows: npt.NDArray[Any]) -> Mask:
     """Return which of `rows` [n] have no reverse with the same weight among them; each reverse serves one row."""
     pair = np.unique(graph.pair_keys[rows], return_inverse=True)[1]
-    weight = np.unique(graph.weight[rows], return_inverse=True)[1]
+    weight = np.unique(_rounded(graph.weight[rows]), return_inverse=True)[1]
     fact = np.unique(pair * (int(weight.max(initial=0)) + 1) + weight, return_inverse=True)[1]
     side = 2 * fact + (graph.head[rows] < graph.tail[rows])
     count = np.bincount(side, minlength=int(side.max(initial=0)) + 2)
@@ -114,8 +114,14 @@ def _share_of_reversed(graph: Graph) -> npt.NDArray[np.float64]:
 
 def _marks(graph: Graph, head: Any, relation: Any, tail: Any, weight: Any) -> npt.NDArray[np.uint64]:
     """Return one number per triple and weight [n], which differs for different ones almost certainly."""
-    key, bits = graph.keys_of(head, relation, tail).view(np.uint64), (weight + 0.0).view(np.uint64)
+    key, bits = graph.keys_of(head, relation, tail).view(np.uint64), _rounded(weight).view(np.uint64)
     return np.asarray(key * HASH_FACTORS[0] ^ (bits ^ bits >> np.uint64(32)) * HASH_FACTORS[1])
+
+
+def _rounded(weight: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return weights rounded to seven digits: both directions of a correlation may differ in the last one."""
+    with np.errstate(over="ignore"):
+        return weight.astype(np.float32).astype(np.float64) + 0.0
 
 
 def _append_reversed(graph: Graph) -> Graph:

@@ -307,8 +307,8 @@ MAX_EXAMINED = 1 << 20  # edges that show the distributions of all relations
 def heavy_tails(graph: Graph) -> Mask:
     """Return which relations [R] have heavy-tailed weights, which min-max would put close to one end.
 
-    None of their weights is negative, and the largest is at least a hundred times the median of those above 0. Small
-    relations have none.
+    None of their weights is negative, and the largest is at least a hundred times the median of those between 0 and the
+    largest, to which many may be equal: the limit of a measurement. Small relations have none.
 
     >>> from focuse.data.readers import read
     >>> plays = [(f"user {n}", "plays", "b", 99_000 // n**2) for n in range(1, 99)]
@@ -324,9 +324,10 @@ def heavy_tails(graph: Graph) -> Mask:
     last = np.maximum(np.cumsum(count) - 1, 0)
     first = np.maximum(last - np.maximum(count, 1) + 1, 0)
     low, high = weight[first], weight[last]
-    median = weight[(np.minimum(first + zeros, last) + last) // 2]
+    equal = np.bincount(relation[weight == high[relation]], minlength=len(graph.relations))
+    median = weight[np.clip((first + zeros + last - equal) // 2, first, last)]
     heavy: Mask = (count >= MIN_EDGES_FOR_RANGE) & (low >= 0) & (high > 0) & (high / HEAVY_TAIL >= median)
-    return heavy
+    return heavy & (zeros + equal < count)
 
 
 def is_heavy_tailed(graph: Graph) -> bool:
