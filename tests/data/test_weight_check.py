@@ -58,7 +58,7 @@ def test_headings_of_which_small_is_strong_are_found(heading: str) -> None:
     found = heading_finding(heading, whole)
     assert found is not None
     assert repr(heading) in str(found)
-    assert str(found).endswith("if small is strong, give --lower-is-better true")
+    assert str(found).endswith("if small is strong, train with --lower-is-better true")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_signed_weights_point_to_known_negatives() -> None:
     (found,) = check_weights(graph_of([*range(-10, 0), *range(1, 11)]))
     assert str(found) == (
         "10 weights are below 0, counting as the weakest positives; if they mark known negatives, "
-        "give --negative-weights known-negative"
+        "train with --negative-weights known-negative"
     )
     (found,) = check_weights(graph_of(-RANDOM.random(50)))
     assert found.kind == "negative"
@@ -120,7 +120,7 @@ def test_two_values_are_a_label() -> None:
     (found,) = check_weights(graph_of([4] * 30 + [5] * 10))
     assert str(found).startswith("the weights have only two values, 4 (75%) and 5: a label rather than a number")
     (found,) = check_weights(graph_of([0] * 30 + [1] * 10))
-    assert str(found).endswith("if 0 marks known negatives, give --zero-weights known-negative")
+    assert str(found).endswith("if 0 marks known negatives, train with --zero-weights known-negative")
     assert kinds(graph_of([-1] * 30 + [1] * 10)) == ["signed", "two-valued"]
 
 
@@ -134,7 +134,7 @@ def test_weights_at_a_limit_of_measurement_are_censored() -> None:
     assert "'at most'" in str(found)
     (found,) = check_weights(graph_of([*inside, *[0.0] * 70]))
     assert str(found).startswith("70% of the weights are 0, the lowest one")
-    assert str(found).endswith("if 0 marks known negatives, give --zero-weights known-negative")
+    assert str(found).endswith("if 0 marks known negatives, train with --zero-weights known-negative")
     assert check_weights(graph_of([*inside, *[10.0] * 69])) == []  # 69.7 %
 
 

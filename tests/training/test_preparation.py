@@ -161,7 +161,7 @@ def test_negative_weights_without_a_setting_give_a_note(signed: Any, listen: Any
     train(signed, weight_mode="none")
     told = [note for note in recorder.notes if "weights are below 0, counting as the weakest positives" in note]
     assert len(told) == 1
-    assert told[0].endswith("give --negative-weights known-negative")
+    assert told[0].endswith("train with --negative-weights known-negative")
     recorder.notes.clear()
     train(signed, weight_mode="none", negative_weights="known-negative")
     assert not any("are below 0" in note for note in recorder.notes)

@@ -7,6 +7,8 @@ them. The options of settings are generated from the declarations in `focuse.con
 from __future__ import annotations
 
 import inspect
+import shlex
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -123,7 +125,7 @@ class Layout:
     def read(
         self, source: str | Path, relation_weights: Path | None = None, command: str = "describe", **more: Any
     ) -> Graph:
-        """Read a graph from a file; commands that an error proposes begin with `focuse COMMAND`."""
+        """Read a graph from a file; commands that an error proposes are the user's own one, or `focuse COMMAND`."""
         from focuse.data.readers import read
 
         given: dict[str, Any] = {name: value for name, value in vars(self).items() if value is not None}
@@ -131,7 +133,10 @@ class Layout:
         try:
             return read(source, relation_weights=relation_weights, **given, **more)
         except FocuseError as error:
-            raise FocuseError(str(error).replace("focuse describe ", f"focuse {command} ")) from None
+            proposed, typed = f"focuse describe {shlex.quote(str(source))}", [command, shlex.quote(str(source))]
+            if sys.argv[1:2] == [command] and str(source) in sys.argv:
+                typed = list(map(shlex.quote, sys.argv[1:]))
+            raise FocuseError(str(error).replace(proposed, f"focuse {' '.join(typed)}")) from None
 
     def arguments(self) -> list[str]:
         """Return the words that give these options in a shell."""

@@ -180,6 +180,7 @@ def _settings(path: Path, given: dict[str, Any], extra: dict[str, Any], layout: 
 def _report(run: Any, as_json: bool) -> None:
     """Print a finished training and the first answers of its run."""
     from focuse.data.out_of_core import LARGE_GRAPH
+    from focuse.data.weight_check import check_weights
 
     data = _data(run)
     if not as_json:  # at once, because the answers take seconds
@@ -188,7 +189,8 @@ def _report(run: Any, as_json: bool) -> None:
     answered = not _several_processes() and len(run.graph) < LARGE_GRAPH
     summary = run.summary() if answered else None
     following = _next_line(run, data, summary)
-    text = following if summary is None else f"{summary}\n{following}"
+    warnings = [str(each) for each in check_weights(run.graph) if each.kind == "lower-is-better"]
+    text = "\n".join([*([] if summary is None else [str(summary)]), *warnings, following])
     answers = {"quality": None, "new_links": None} if summary is None else summary.to_dict()
     emit({**data, **answers, "next": following.removeprefix("next: ")}, text, as_json)
 

@@ -504,9 +504,9 @@ def open_text(path: Path, layout: TableLayout) -> Any:
 
     def squeeze(data: pa.Buffer) -> bytes:
         nonlocal last
-        text = re.sub(rb" *([\r\n]) *| +", lambda found: found[1] or b" ", last + bytes(data))[1:]
-        last = text[-1:] or last
-        return text
+        text = re.sub(rb" *([\r\n]) *| +", lambda found: found[1] or b" ", last + bytes(data))
+        last = text[-2:] if text.endswith(b" ") else text[-1:]  # the next block may begin with a line end
+        return text[1:].removesuffix(b" ")
 
     def replace_colons(data: pa.Buffer) -> bytes:
         nonlocal last
@@ -578,6 +578,7 @@ def graph_from_table(
     table = without_index_columns(table, where)
     nested = _nested_columns(table.schema) if header else []
     table = table.select([name for name in table.column_names if name not in nested]) if nested else table
+    _refuse_empty(where, table.num_columns, table.num_rows)
     sample = sample_table(table.slice(0, SAMPLE_ROWS), where, header)
     chosen = _columns_of(choose_roles(sample, options))
     graph = _graph_from_batches(table.select(chosen).to_batches(), sample, options, first_row=first_row)
@@ -609,7 +610,7 @@ def sample_table(table: pa.Table, where: str, header: bool = True) -> TableSampl
         values = column.to_pylist()
         cells = ["" if value is None else str(value) for value in values]
         columns.append(ColumnSample(name if header else "", cells))
-    return TableSample(columns, header, where, in_memory=not Path(where).suffix)
+    return TableSample(columns, header, where, in_memory=not Path(where).suffix, typed=True)
 
 
 def _graph_from_batches(

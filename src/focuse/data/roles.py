@@ -81,7 +81,7 @@ ROW_NUMBERS = {
 FILLERS = {"id", "ids", "node", "vertex", "entity", "name", "key", "code", "idx", "index", "no", "nr", "uri", "iri"}
 # Words that say which of two entities of one kind a column is of.
 SAME_KIND = {"contact", "friend", "left", "right", "next", "previous", "similar", "counterparty", "work", "manager"}
-DIRECTIONS = {"Directed", "Undirected"}  # in the column Type of tables of Gephi
+DIRECTIONS = {"directed", "undirected"}  # in the column Type of tables of Gephi
 PREFERRED = "combined"  # of several scores, STRING's combined one is the weight
 GENERIC_NAMES = {"train", "valid", "test", "edges", "graph", "data", "links", "edgelist", "edge list", "relationships"}
 GENERIC_HEADINGS = {("weight",), ("w",), ("score",), ("value",), ("number",), ("numeric",), ("edge", "weight")}
@@ -376,7 +376,8 @@ class TableSample:
     where: str  # file or other source, for errors
     line: str = ""  # such as ', line 1', for errors on the columns
     count: int | None = None  # the number of triples that the first line gives
-    in_memory: bool = False  # whether it is no file, so that advice names keyword arguments instead of options
+    in_memory: bool = False  # whether it is not a file, so that advice names keyword arguments instead of options
+    typed: bool = False  # whether its format says what is a heading, so that --header and --no-header have no effect
 
     @property
     def headings(self) -> list[tuple[str, ...]]:
@@ -400,6 +401,8 @@ class TableSample:
     def find(self, column: str | int) -> int:
         """Return the index of a column that is named by heading or counted from 1."""
         headings = [each.heading for each in self.columns] if self.header else []
+        if column in headings:
+            return headings.index(str(column))
         if str(column).strip() in headings and (isinstance(column, str) or self.in_memory):
             return headings.index(str(column).strip())
         if not isinstance(column, bool) and str(column).isdecimal() and 1 <= int(column) <= len(self.columns):
@@ -584,12 +587,12 @@ def _is_header_by_content(sample: TableSample) -> bool:
     """Return whether a file has headings of which none is known."""
     words = sample.headings
     known = (*endpoints(words), relation_column(words), weight_column(words))
-    return sample.header and not sample.in_memory and not any(index is not None for index in known)
+    return sample.header and not sample.typed and not any(index is not None for index in known)
 
 
 def _may_be_header(sample: TableSample, roles: Roles) -> bool:
     """Return whether a first row that is read as an edge has names that no other row has."""
-    if sample.header or sample.count is not None or roles.weights:
+    if sample.header or sample.typed or sample.count is not None or roles.weights:
         return False
     names = [sample.columns[index].cells for index in roles.names]
     return len(names[0]) > 1 and all(
@@ -826,9 +829,11 @@ class _Chooser:
         """Return the roles of all columns, of which those with known headings are known."""
         known, columns = self.known, self.columns
         times = {
-            index for index, column in enumerate(columns) if column.words and (column.is_time or column.words == ("t",))
+            index
+            for index, column in enumerate(columns)
+            if (column.is_time and (column.words or not column.is_number)) or column.words == ("t",)
         }
-        unused = {*known.used, *(times if self.sample.header else ())}
+        unused = {*known.used, *times}
         unused |= {index for index, column in enumerate(columns) if column.is_empty}
         rest = [index for index in range(len(columns)) if index not in unused]
         free = [index for index in rest if not self._is_row_number(index)]
@@ -1142,7 +1147,7 @@ def _names_relations(column: ColumnSample, letters: bool) -> bool:
     Type in tables of Gephi says whether edges are directed.
     """
     values = {value.lower() for value in column.distinct}
-    if column.distinct <= DIRECTIONS | {""} or values <= {"true", "false"}:
+    if values <= DIRECTIONS | {""} or values <= {"true", "false"}:
         return False
     if column.words in LETTERS and not letters:
         return not column.is_mostly_number and column.odd_number is None

@@ -157,7 +157,7 @@ def _refuse_other_format(first: str, where: str) -> None:
 
 def _cut(lines: Sequence[str], delimiter: str, quoted: bool, repeat: bool) -> tuple[list[list[str]], list[int]]:
     """Cut lines into rows of cells, at most MAX_SAMPLE_CELLS, with the number of lines up to the end of each row."""
-    lines = [" ".join(line.split()) for line in lines] if repeat else lines
+    lines = [" ".join(_words(line)) for line in lines] if repeat else lines
     reader = csv.reader(lines, delimiter=delimiter, quoting=quoting(quoted))
     rows: list[list[str]] = []
     ends, cells = [], 0
@@ -169,6 +169,11 @@ def _cut(lines: Sequence[str], delimiter: str, quoted: bool, repeat: bool) -> tu
         if cells > MAX_SAMPLE_CELLS:
             break
     return rows, ends
+
+
+def _words(line: str) -> list[str]:
+    """Return the parts of a line between blanks; a no-break space is part of a name."""
+    return re.split(" +", line.strip(" \r\n"))
 
 
 def _cut_by_colons(lines: Sequence[str]) -> bool:
@@ -315,11 +320,13 @@ def _detect_delimiter(lines: list[str], where: str, roles: Sequence[str], skippe
     best: tuple[int, bool, str] = 0, False, ""
     has_tabs = any("\t" in line for line in lines)  # then a space is part of a name
     for candidate in (mark for mark in DELIMITERS if mark != " " or not has_tabs):
+        if candidate == " " and best[2] and best[0] == len(lines):
+            break  # blanks are part of names where another delimiter is in every line
         widths = [len(row) for row in csv.reader(lines, delimiter=candidate, quoting=quoting(candidate != "\t"))]
         agree, usual = widths.count(widths[0]), widths[0] >= min(len(roles), 3)
         if (usual or ("tail" in roles and widths[0] == 2)) and (agree, usual) > best[:2]:
             best = agree, usual, candidate
-    words = [line.split() for line in lines if line.strip()]
+    words = [_words(line) for line in lines if line.strip()]
     if best[2] in ("", " ") and not has_tabs and len({len(row) for row in words}) == 1 and len(words[0]) > 1:
         if best[0] < len(words) or len(words[0]) < len(lines[0].split(" ")):
             return " ", True

@@ -277,6 +277,7 @@ def leakage(train: Graph, held_out: Graph) -> Leakage:
     )
 
 
+REPEATED_ADVICE = "remove them from one of the two"
 MIN_LEAKAGE = 0.05  # of the rows, from which leakage is reported with the metrics
 
 
@@ -285,21 +286,26 @@ def leakage_note(train: Graph, held_out: Graph, name: str = "test") -> str:
 
     `name` is what the triples are called.
     """
+    # Pairs of undirected relations may be related by others, too; the reverse of directed triples may be an inverse.
+    same_relation = bool(train.undirected)
     wanted = _pair_keys(held_out, reverse=True)
+    if same_relation:
+        wanted = held_out.keys_of(held_out.tail, held_out.relation, held_out.head)
     pairs, triples = np.unique(wanted), np.unique(held_out.keys)
     reversed_, repeated = np.zeros(len(pairs), bool), np.zeros(len(triples), bool)
     for part in chunks(len(train), CHUNK_EDGES):  # train may be too large to sort
         keys = train.keys_of(train.head[part], train.relation[part], train.tail[part])
-        for known, these, found in ((pairs, _pair_keys(train, part), reversed_), (triples, keys, repeated)):
+        these_pairs = keys if same_relation else _pair_keys(train, part)
+        for known, these, found in ((pairs, these_pairs, reversed_), (triples, keys, repeated)):
             index, rows = find_sorted(known, these)
             found[index[rows]] = True
     no_loop = held_out.head != held_out.tail
     same = repeated[np.searchsorted(triples, held_out.keys)]
     other = reversed_[np.searchsorted(pairs, wanted)] & no_loop
-    advice = "train with --undirected if pairs have no direction, or give" if not train.undirected else "give"
+    advice = "give" if same_relation else "train with --undirected if pairs have no direction, or give"
     for rows, words, what in (
         (other, "the reverse of", f"{advice} --valid and --test files with both directions of a pair in one part"),
-        (same, "", "remove them from one of the two"),
+        (same, "", REPEATED_ADVICE),
     ):
         if rows.any() and rows.sum() >= max(MIN_LEAKAGE * len(held_out), same.sum(), other.sum()):
             shown = f"{words} {rows.sum():,} of {len(held_out):,} {name} triples ({rows.mean():.0%})".strip()

@@ -15,7 +15,7 @@ import pyarrow as pa
 import torch
 
 from focuse.data.graph import AlignedGraph, Graph, concatenate
-from focuse.data.statistics import leakage_note
+from focuse.data.statistics import REPEATED_ADVICE, leakage_note
 from focuse.data.triple_index import TripleIndex, contained_in, id_tensors, relevant_triple_index
 from focuse.data.weights import unit_strength
 from focuse.engines.base import Scorer
@@ -177,9 +177,9 @@ def _notes(test: AlignedGraph, train: Graph, in_train: int, sample: int | None) 
     if graph.undirected:
         pairs = len(np.unique(graph.pair_keys[graph.is_undirected[graph.relation]]))
         notes.append(f"{graph.source}: {counted(pairs, 'pairs', 'are')} undirected, and ranked in both directions")
-    if leakage := leakage_note(train, graph):
-        notes.append(leakage)
-    if in_train:
+    leakage = leakage_note(train, graph)
+    notes += [leakage] if leakage else []
+    if in_train and not leakage.endswith(REPEATED_ADVICE):
         notes.append(f"{graph.source}: {in_train:,} of {len(graph):,} triples are in train as well")
     if np.ptp(graph.weight) == 0:
         notes.append(f"{graph.source}: all weights are equal, so top and bottom are the same triples")

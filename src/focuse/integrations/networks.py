@@ -84,7 +84,7 @@ class EdgeData:
     def _may_be_relation(self, name: str) -> bool:
         values = self.array(name)
         is_number = pa.types.is_floating(values.type) or pa.types.is_nested(values.type)
-        return not is_number and not set(map(str, values.slice(0, 1000).to_pylist())) <= DIRECTIONS
+        return not is_number and not {str(value).lower() for value in values.slice(0, 1000).to_pylist()} <= DIRECTIONS
 
     def array(self, name: str) -> pa.Array:
         """Return the values of one name as a column."""

@@ -103,7 +103,11 @@ def _from_columns(value: dict[str, Any], where: str, options: ReadOptions) -> li
         name.isdecimal() for row in columns for name in row
     ):
         return columns  # pandas with orient="index"
-    if columns and all(isinstance(column, Mapping) for column in columns):
+    if (
+        columns
+        and all(isinstance(column, Mapping) for column in columns)
+        and len({tuple(each) for each in columns}) == 1
+    ):
         columns = [list(column.values()) for column in columns]
     elif not all(isinstance(column, list) for column in columns):
         if options.names_columns or None not in endpoints([words_of(key) for key in value]):
