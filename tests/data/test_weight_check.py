@@ -85,15 +85,69 @@ def test_stated_direction_ends_the_suspicion() -> None:
     assert kinds(graph.with_lower_is_better(True)) == []
 
 
-def test_columns_are_checked_by_heading() -> None:
+def test_each_of_several_columns_is_checked() -> None:
     columns = {"head": range(50), "relation": "r", "tail": range(50, 100), "p_value": np.arange(50) / 50}
     table = pd.DataFrame({**columns, "stars": np.arange(50) % 7})
     graph = read(table, weight_columns=["p_value", "stars"])
     assert [str(found) for found in check_weights(graph)] == [
-        "the weights are called 'p_value', of which small ones often mean strong edges, but large ones count as "
-        "strong; if small is strong, give --lower-is-better p_value"
+        "p_value: the weights are called 'p_value', of which small ones often mean strong edges, but large ones count "
+        "as strong; if small is strong, train with --lower-is-better p_value"
     ]
     assert check_weights(graph.with_lower_is_better(["p_value"])) == []
+    wide = {"plays": 99_000 // np.arange(1, 51) ** 2, "trust": np.arange(50) % 7 - 3, "flag": np.arange(50) % 2}
+    many = read(pd.DataFrame({**columns, **wide}), weight_columns=list(wide))
+    assert [(each.kind, str(each).partition(":")[0]) for each in check_weights(many)] == [
+        ("heavy-tailed", "plays"), ("signed", "trust"), ("two-valued", "flag"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("heading", ["LN_IC50", "logIC50", "log10 Kd", "GI50", "affinity_uM", "K_i"])
+def test_logarithms_of_affinities_are_found_also_below_zero(heading: str) -> None:
+    found = heading_finding(heading, np.array([-2.0, 3.5]))
+    assert found is not None
+    assert found.kind == "lower-is-better"
+
+
+def test_headings_of_strength_are_not_taken_for_p_values() -> None:
+    tiny = 10.0 ** -RANDOM.uniform(1, 9, 500)
+    assert "lower-is-better" in kinds(graph_of(np.append(tiny, [0.6, 0.8, 0.9, 0.7] * 20)))
+    assert "lower-is-better" not in kinds(graph_of(np.append(tiny, [0.6, 0.8, 0.9, 0.7] * 20), "pagerank score"))
+
+
+def test_a_value_that_most_weights_have_is_named_wherever_it_lies() -> None:
+    others = RANDOM.random(100)
+    inside = check_weights(graph_of(np.append(np.full(300, 0.7), others)))
+    assert [str(each).partition(":")[0] for each in inside] == ["75% of the weights are 0.7"]
+    zeros = check_weights(graph_of(np.append(np.zeros(300), np.arange(1, 101))))
+    assert "75% of the weights are 0, the lowest one" in str(zeros[0])
+    assert kinds(graph_of(np.append(np.ones(300), np.arange(2, 50)))) == []
+
+
+def test_weights_capped_at_a_limit_have_a_heavy_tail_all_the_same() -> None:
+    affinities = np.minimum(np.exp(RANDOM.normal(5, 4, 400)), 10_000)
+    capped = np.append(affinities, np.full(300, 10_000.0))
+    assert "heavy-tailed" in kinds(graph_of(capped))
+    assert "heavy-tailed" not in kinds(graph_of(np.append(RANDOM.uniform(50, 100, 100), np.full(300, 100.0))))
+
+
+def test_some_relations_with_heavy_tails_are_named() -> None:
+    plays = [(f"a{n}", "plays", f"b{n}", float(99_000 // (n + 1) ** 2)) for n in range(100)]
+    stars = [(f"a{n}", "stars", f"c{n}", float(n % 5)) for n in range(200)]
+    [found] = check_weights(read(plays + stars))
+    assert str(found).startswith("the weights of 'plays' (33% of the edges) have a heavy tail")
+    assert check_weights(read(plays + stars), "quantile") == []
+
+
+def test_mostly_negative_weights_are_rather_energies() -> None:
+    energies = np.append(RANDOM.normal(-6, 1, 300).clip(max=-0.1), [0.2, 0.5])
+    [found] = check_weights(graph_of(energies, "deltaG"))
+    assert (found.kind, "--lower-is-better true" in str(found)) == ("negative", True)
+
+
+def test_a_large_table_of_alternating_labels_is_sampled_at_random(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("focuse.data.weight_check.MAX_EXAMINED", 200)
+    [found] = check_weights(graph_of(np.arange(1000) % 2))
+    assert found.kind == "two-valued"
 
 
 def test_p_values_without_a_heading_are_found_by_their_shape() -> None:

@@ -69,7 +69,7 @@ def test_conformal_part_affects_only_intervals(made: Estimator, parts: tuple[Gra
     one, two = (which(test.head, test.relation, test.tail) for which in (made, other))
     np.testing.assert_array_equal(one.mean, two.mean)
     np.testing.assert_array_equal(one.scale, two.scale)
-    assert np.median(other.conformal.errors) > 2 * np.median(made.conformal.errors)
+    assert np.median(other.conformal.errors) > 1.8 * np.median(made.conformal.errors)
 
 
 def test_chunk_size_does_not_change_estimates(

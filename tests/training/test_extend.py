@@ -269,8 +269,10 @@ class TestFaults:
         (tmp_path / "plays.csv").write_text("userID,artistID,weight\n" + "".join(rows), encoding="utf-8")
         run = focuse.train(tmp_path / "plays.csv", test_fraction=0.0, valid_fraction=0.0, **ASKED)
         assert run.graph.entities[0] == "user 1"
-        (tmp_path / "new.csv").write_text(heading + "".join(rows[:30]), encoding="utf-8")
-        edges = focuse.read(tmp_path / "new.csv", relation_name=run.graph.relations[0])
+        more = "" if heading.startswith("user") else "99,3,1\n"
+        (tmp_path / "new.csv").write_text(heading + "".join(rows[:30]) + more, encoding="utf-8")
+        given = {"head": 1, "tail": 2, "relation": "none", "weight": 3, "relation_name": run.graph.relations[0]}
+        edges = focuse.read(tmp_path / "new.csv", header=bool(heading), **given)
         with pytest.raises(FocuseError, match=words):
             focuse.extend(run, edges, progress=False)
 
