@@ -1,6 +1,7 @@
 """Tables whose reading follows from what several columns share, and those that are refused with every reading.
 
-Each is a table that a tool or publisher writes in this form; the expected roles are what the form is documented to mean.
+Each is a table that a tool or publisher writes in this form; the expected roles are those that its form is documented
+to have.
 """
 
 from __future__ import annotations
