@@ -21,7 +21,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LONG = ("columns", "confidence", "discovery", "evaluation", "getting_started", "intervals", "prediction")
 LONG += ("probabilities", "ukge", "neural", "explorer", "report", "uncertain", "explanations", "numbers", "extend")
 RUN = [pytest.param(page, marks=pytest.mark.slow if page.stem in LONG else []) for page in PAGES]
-WHOLE = ("README", "rules")  # pages that need every edge of the careers graph
+WHOLE = ("README", "rules", "ukge")  # pages that need every edge of the careers graph
 # What a reader runs in a clone of the project, not in a folder of their own.
 IN_THE_CLONE = ("make ", "git ", "cd ", "pip ")
 
