@@ -1,7 +1,7 @@
 """Scalings of heavy-tailed weights: min-max within the relation against ranks and logarithms.
 
     python benchmarks/weight_scaling.py --seeds 3                          # graphs that the script generates
-    python benchmarks/weight_scaling.py --data FOLDER --device cuda        # and the public tables in a folder
+    python benchmarks/weight_scaling.py --data FOLDER --epochs 30          # and the public tables in a folder
 
 Every graph is trained with each scaling on the same splits. Validation decides: the MRR of its top decile by weight
 (the strong triples, which are the same for every scaling), and the concordance of scores with the order of weights.
