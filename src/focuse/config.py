@@ -31,12 +31,14 @@ GROUPS = ("Model", "Edge weights", "Negatives", "Optimization", "Early stopping"
 MODEL_NAMES = (
     "transe", "transe-l2", "gtranse", "rotate", "pairre", "distmult", "complex", "quate", "hole", "simple", "cp",
     "rescal", "tucker", "conve", "convkb", "kbgat", "literale-distmult", "literale-complex", "transea", "kblrn",
-    "ukge-rect", "ukge-logi", "passleaf-complex", "passleaf-rotate", "suke", "beurre",
+    "ukge-rect", "ukge-logi", "complex-weights", "passleaf-complex", "passleaf-rotate", "suke", "beurre",
 )  # fmt: skip
 LOSS_NAMES = (
     "multiclass-nll", "pairwise-nll", "nll", "bce", "margin", "self-adversarial", "confidence-margin", "squared-error",
+    "cross-entropy",
 )  # fmt: skip
-SQUARED_ERROR = "squared-error"
+SQUARED_ERROR, CROSS_ENTROPY = "squared-error", "cross-entropy"
+CONFIDENCE_LOSSES = (SQUARED_ERROR, CROSS_ENTROPY)  # the losses by which confidence models learn weights
 # Larger batches would draw shared negatives less often, and an epoch would see less of the graph.
 MAX_BATCH_SIZE_SHARED = 1024
 MAX_SCORES_PER_BATCH = 1 << 24  # 64 MB of float32 scores, of which autograd keeps a few copies
@@ -177,8 +179,9 @@ class Config:
     init_from: str | None = setting(None, "Model", auto="random",
         help="Folder of a run whose embeddings are the initial ones, matched by name.")
 
-    weight_mode: str = setting("soft-labels", "Edge weights", choices=("soft-labels", "focuse", "none"),
-        help="How weights enter the loss: as soft labels, by the FocusE layer, or not at all.")
+    weight_mode: str = setting("separate", "Edge weights", choices=("separate", "soft-labels", "focuse", "none"),
+        help="How weights are learned: by a separate weight model, so that each question can ask for likely or for "
+        "strong links; in the loss, as soft labels or by the FocusE layer; or not at all.")
     label_exponent: float | None = setting(None, "Edge weights", minimum=0, maximum=100, auto="selected on validation",
         requires={"weight_mode": ("soft-labels",)},
         help="Exponent γ of soft labels w^γ: 0 ignores weights, 1 uses them unchanged, more favors high weights.")
@@ -207,8 +210,9 @@ class Config:
     duplicates: str = setting("keep", "Edge weights", choices=("keep", "max", "mean", "sum", "last", "noisy-or"),
         help="How repeated triples are merged; noisy-or takes weights as probabilities.")
 
-    negative_sampling: str = setting("shared", "Negatives", choices=("shared", "per-triple", "all"),
-        help="Whether a batch shares its negatives, each triple has its own, or all entities are negatives (1-vs-all).")
+    negative_sampling: str = setting("shared", "Negatives", choices=("shared", "per-triple", "all", "none"),
+        help="Whether a batch shares its negatives, each triple has its own, all entities are negatives (1-vs-all), or "
+        "there are none, for the loss cross-entropy.")
     num_negatives: int | None = setting(None, "Negatives", minimum=1, requires=SAMPLED, auto="256 if shared, else 30",
         help="Negatives per batch if they are shared, else per triple.")
     negative_distribution: str = setting("uniform", "Negatives", choices=("uniform", "type", "degree"),
@@ -224,7 +228,7 @@ class Config:
         help="Triples per batch.")
     loss: str = setting("multiclass-nll", "Optimization", examples=LOSS_NAMES,
         help="Loss; numbers follow a colon, as in margin:2 or self-adversarial:6,1. Soft labels require "
-        "multiclass-nll, confidence models squared-error.")
+        "multiclass-nll, confidence models squared-error or cross-entropy.")
     reduction: str = setting("sum", "Optimization", choices=("sum", "mean"),
         help="How the losses of a batch are combined.")
     regularizer: str = setting("l3:1e-3", "Optimization", examples=("none", "l1:", "l2:", "l3:", "n3:"),
@@ -232,6 +236,8 @@ class Config:
     regularizer_scope: str | None = setting(None, "Optimization", choices=("tables", "touched", "rows"),
         auto="touched for sparse optimizers, else tables",
         help="What is regularized: whole tables, the rows that a batch uses (touched), or the rows of its triples.")
+    regularizer_decay: float = setting(1.0, "Optimization", above=0, maximum=1,
+        help="Factor by which the strength of the regularizer falls during the training, in four steps.")
     optimizer: str = setting("sparse-adagrad", "Optimization",
         choices=("adam", "adagrad", "sgd", "sparse-adam", "sparse-adagrad"),
         help="Optimizer; sparse ones update only the rows that a batch uses.")
@@ -242,10 +248,11 @@ class Config:
         auto="mrr; mse for confidence models", help="Validation metric that decides when to stop.")
     eval_every: int = setting(5, "Early stopping", minimum=1, help="Epochs between two validations.")
     eval_start: int | None = setting(None, "Early stopping", minimum=0,
-        auto="0 with soft labels, else half of beta_decay_epochs", help="No validation before this epoch.")
+        auto="0 with soft labels or without negatives, else half of beta_decay_epochs", help="No validation before this epoch.")
     patience: int = setting(8, "Early stopping", minimum=1,
         help="Validations without improvement after which training stops.")
-    valid_min_weight: float = setting(0.8, "Early stopping", minimum=0, maximum=1,
+    valid_min_weight: float | None = setting(None, "Early stopping", minimum=0, maximum=1,
+        auto="0 with a separate weight model, else 0.8",
         help="Validate only on triples of at least this scaled weight.")
     stop_fraction: float = setting(0.5, "Early stopping", above=0, maximum=1,
         help="Fraction of the validation triples that decides when to stop; the others calibrate predicted weights.")
@@ -396,14 +403,17 @@ class Config:
         confident = model.confidence_head is not None
         if self.semi_supervised != "none":
             make_pool_schedule(self.semi_supervised)
-        if self.loss != SQUARED_ERROR:
+        if self.loss not in CONFIDENCE_LOSSES:
             make_loss(self.loss)
-        if confident and self.loss != SQUARED_ERROR:
-            raise FocuseError(f"model {self.model!r} learns weights by the loss {SQUARED_ERROR!r}, not {self.loss!r}")
+        if confident and self.loss not in CONFIDENCE_LOSSES:
+            losses = " or ".join(map(repr, CONFIDENCE_LOSSES))
+            raise FocuseError(f"model {self.model!r} learns weights by the loss {losses}, not {self.loss!r}")
+        if (self.loss == CROSS_ENTROPY) != (self.negative_sampling == "none"):
+            raise FocuseError(f"loss {CROSS_ENTROPY!r} and negative_sampling 'none' require each other")
         if confident and self.weight_mode != "none":
             raise FocuseError(f"model {self.model!r} learns the weights themselves and requires weight_mode 'none'")
-        if not confident and (self.loss == SQUARED_ERROR or self.stop_metric == "mse"):
-            asked = f"loss {self.loss!r}" if self.loss == SQUARED_ERROR else f"stop_metric {self.stop_metric!r}"
+        if not confident and (self.loss in CONFIDENCE_LOSSES or self.stop_metric == "mse"):
+            asked = f"loss {self.loss!r}" if self.loss in CONFIDENCE_LOSSES else f"stop_metric {self.stop_metric!r}"
             raise FocuseError(f"{asked} requires {_models_of('confidence')}, not {self.model!r}")
         if takes_weights(self.loss) and self.weight_mode != "none":
             raise FocuseError(
@@ -460,7 +470,8 @@ class Config:
             "lr": LEARNING_RATES[self.optimizer],
             "weight_scaling": default_normalizer(train),
             # A training without weights starts as one with FocusE would, so that both stop by the same rule.
-            "eval_start": 0 if self.weight_mode == "soft-labels" else decay_epochs // 2,
+            "eval_start": 0 if self.weight_mode == "soft-labels" or self.loss == CROSS_ENTROPY else decay_epochs // 2,
+            "valid_min_weight": 0.0 if self.weight_mode == "separate" else 0.8,
             "stop_metric": "mrr" if model.confidence_head is None else "mse",
         }
         missing = {name: value for name, value in derived.items() if getattr(self, name) in (None, "auto")}

@@ -35,6 +35,7 @@ LOSS_CODES = {
     "self-adversarial": 5,
     "squared-error": 6,
     "soft-label": 7,
+    "cross-entropy": 8,
 }
 NONLINEARITY_CODES = {"linear": 0, "softplus": 1, "sigmoid": 2, "tanh": 3}
 SIMILARITY_CODES: dict[str | None, int] = {"dot": 0, "l1": 1, "l2": 2}

@@ -264,12 +264,12 @@ class _NativeStep:
         """Compute the losses and gradients of positives with per-triple negatives."""
         entities, replaces_tail = group.per_triple()
         struct, shape = self.struct, entities.shape
-        struct.negatives, struct.negatives_per_positive = self._pointer(entities), shape[1]
+        struct.negatives, struct.negatives_per_positive = self._pointer(entities) if shape[1] else None, shape[1]
         struct.replaces_tail = self._pointer(replaces_tail)
         struct.mask = None if group.mask is None else self._pointer(group.mask)
         struct.negative_gradient = address(self.engine.buffer("negative_gradient", *shape))
         struct.queries = address(self.engine.buffer("queries", self.blocks, 2 * self.positives, struct.block_columns))
-        if shape.numel() < MIN_PARALLEL_SCORES:
+        if shape[0] * (shape[1] + 1) < MIN_PARALLEL_SCORES:
             struct.threads = 1
         self._call("per_triple_negatives")
 

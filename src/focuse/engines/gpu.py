@@ -195,6 +195,7 @@ class FusedGpuEngine(CudaGraphEngine):
         if step.auxiliary is not None or not sides:
             return False
         if sides == {"both"}:
-            return len(negatives) == 1 and negatives[0].target is None
+            entities = negatives[0].entities
+            return len(negatives) == 1 and negatives[0].target is None and entities is not None and entities.numel() > 0
         listed = any(group.known is not None and group.entities is not None for group in negatives)
         return "both" not in sides and not listed

@@ -145,6 +145,47 @@ class TableScorer:
         return self._known_duplicates[0]
 
 
+class StrengthScorer:
+    """Scores f + c · ln ŵ: `likely` scores links by f, and `weights` has the score whose logistic function is ŵ."""
+
+    def __init__(self, likely: TableScorer, weights: TableScorer, exponent: float) -> None:
+        self.likely, self.weights, self.exponent = likely, weights, exponent
+
+    @property
+    def device(self) -> torch.device:
+        return self.likely.device
+
+    @property
+    def expensive_to_rank(self) -> bool:
+        return self.likely.expensive_to_rank
+
+    @property
+    def side_dependent(self) -> bool:
+        return self.likely.side_dependent
+
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """Return one score per triple: ids [B] -> [B]."""
+        log_weight = F.logsigmoid(self.weights.score(head, relation, tail))
+        return self.join(self.likely.score(head, relation, tail), log_weight)
+
+    def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
+        """Return the scores of every entity on `side`: ids [B] -> [B, E]."""
+        return self.join(self.likely.score_all(known, relation, side), self.log_weights(known, relation, side))
+
+    def log_weights(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
+        """Return ln ŵ of every entity on `side`: ids [B] -> [B, E]."""
+        return F.logsigmoid(self.weights.score_all(known, relation, side))
+
+    def score_some(self, known: Tensor, relation: Tensor, entities: Tensor, side: Side) -> Tensor:
+        """Return the scores of the given entities of each query on `side`: ids [B], [B], [B, N] -> [B, N]."""
+        asked = known, relation, entities, side
+        return self.join(self.likely.score_some(*asked), F.logsigmoid(self.weights.score_some(*asked)))
+
+    def join(self, score: Tensor, log_weight: Tensor) -> Tensor:
+        """Return f + c · ln ŵ from f and ln ŵ."""
+        return torch.add(score, log_weight, alpha=self.exponent)
+
+
 def score_both_sides(model: Model, head: Tensor, relation: Tensor, tail: Tensor, inverse: Tensor | None) -> Tensor:
     """Return one score per triple: rows [B, d] -> [B]; with inverse relations it is the mean of both directions."""
     score = score_triples(model, head, relation, tail)

@@ -32,7 +32,7 @@ from torch import Tensor
 from focuse.engines.autograd import AutogradEngine, TableView
 from focuse.engines.base import FusableOptimizer, Gradients, Step, TableOptimizer
 from focuse.engines.process_group import ProcessGroup, shard_slice
-from focuse.engines.scorer import TableScorer, Targets, count_local_competitors
+from focuse.engines.scorer import StrengthScorer, TableScorer, Targets, count_local_competitors
 from focuse.errors import install_command
 from focuse.models.base import Model, Side, Table
 from focuse.objective.negatives import Batch, Negatives
@@ -298,13 +298,17 @@ class ShardedScorer(TableScorer):
     @torch.no_grad()
     def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         """Return the scores of every entity on `side` in every process: ids [B] -> [B, E]. Use it for few queries."""
-        found = super().score_all(known, relation, side)
+        found = self.local_scores(known, relation, side)
         return self.group.all_gather(found.T.contiguous(), self.num_entities).T
+
+    def local_scores(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
+        """Return the scores of the entities in this process's shard: ids [B] -> [B, s]."""
+        return super().score_all(known, relation, side)
 
     @torch.no_grad()
     def count_competitors(self, known: Tensor, relation: Tensor, side: Side, targets: Targets) -> tuple[Tensor, Tensor]:
         """Return the counts int64 [n, 4] of `scorer.count_competitors`, and the scores of the targets [n]."""
-        scores = super().score_all(known, relation, side)  # scores of this process's rows
+        scores = self.local_scores(known, relation, side)
         query = targets.query
         row = targets.target - self.exchange.first
         here = (row >= 0) & (row < scores.shape[1])
@@ -316,6 +320,29 @@ class ShardedScorer(TableScorer):
         table = self.group.all_reduce(torch.cat([counts, (~finite).long()[:, None]], dim=1))
         table[table[:, 4] > 0] = -1
         return table[:, :4], target_scores
+
+
+class ShardedStrengthScorer(ShardedScorer):
+    """The same over tables that several processes share."""
+
+    def __init__(self, likely: ShardedScorer, weights: ShardedScorer, exponent: float) -> None:
+        super().__init__(likely.model, likely.tables, likely.exchange, likely.side_dependent)
+        self.joined = StrengthScorer(likely, weights, exponent)
+        self.local, self.local_weights = likely.local_scores, weights.local_scores
+
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        return self.joined.score(head, relation, tail)
+
+    def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
+        return self.joined.score_all(known, relation, side)
+
+    def score_some(self, known: Tensor, relation: Tensor, entities: Tensor, side: Side) -> Tensor:
+        return self.joined.score_some(known, relation, entities, side)
+
+    def local_scores(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
+        return self.joined.join(
+            self.local(known, relation, side), F.logsigmoid(self.local_weights(known, relation, side))
+        )
 
 
 class ShardedEngine(AutogradEngine):

@@ -101,6 +101,7 @@ def evaluate(
     filtered: bool = True,
     valid: Graph | None = None,
     sample_candidates: int | None = None,
+    ranking: Ranking | None = None,
 ) -> Evaluation:
     """Rank every triple of `test`, which has train's ids, and compute all metrics.
 
@@ -114,6 +115,8 @@ def evaluate(
         Validation triples; like training triples, they are left out of suggestions.
     sample_candidates
         The number of sampled entities to rank against, without suggestions; see `sample_size`.
+    ranking
+        The ranks, if they are computed already.
 
     Deciles use the original weights if all lie in [0, 1], and otherwise weights scaled by their global range. If lower
     weights are better in train, the top decile has the smallest weights.
@@ -122,7 +125,7 @@ def evaluate(
     if not len(graph):
         raise FocuseError(f"{graph.source}: no test triple has all its names in train; {str(test) or 'it is empty'}")
     sample = sample_size(scorer, sample_candidates, known.entities)
-    ranking = rank(scorer, *id_tensors(graph), known, candidates=sample)
+    ranking = ranking or rank(scorer, *id_tensors(graph), known, candidates=sample)
     ranks = (ranking.filtered if filtered else ranking.raw).ranks(ties, protocol)
     weight = unit_strength(graph, train)
     bottom_share, top_share = deciles(weight)

@@ -26,7 +26,7 @@ from torch import Tensor
 from focuse.data.graph import Graph
 from focuse.data.triple_index import TripleIndex, id_tensors
 from focuse.engines.base import Scorer
-from focuse.engines.scorer import Targets, compare_with_target, count_competitors
+from focuse.engines.scorer import StrengthScorer, Targets, compare_with_target, count_competitors
 from focuse.engines.sharded import ShardedScorer
 from focuse.errors import FocuseError
 from focuse.evaluation.metrics import SIDES
@@ -110,7 +110,25 @@ def rank(
     candidates: int | None = None,
     sides: Sequence[Side] = SIDES,
 ) -> Ranking:
-    """Rank the tail and the head of each triple (ids int64 [n]) among entities.
+    """Rank the tail and the head of each triple (ids int64 [n]) among entities; see `rank_many`."""
+    return rank_many([scorer], head, relation, tail, known, max_scores, candidates=candidates, sides=sides)[0]
+
+
+@torch.no_grad()
+def rank_many(
+    scorers: Sequence[Scorer],
+    head: Tensor,
+    relation: Tensor,
+    tail: Tensor,
+    known: TripleIndex,
+    max_scores: int | None = None,
+    *,
+    candidates: int | None = None,
+    sides: Sequence[Side] = SIDES,
+) -> list[Ranking]:
+    """Rank the tail and the head of each triple (ids int64 [n]) by each of the scorers.
+
+    Scorers of the same tables that differ in the exponent of the weight share their matrix products.
 
     Parameters
     ----------
@@ -125,25 +143,26 @@ def rank(
 
     On a CPU, several threads call the scorer.
     """
+    scorer = scorers[0]
     h, r, t = (ids.to(scorer.device) for ids in (head, relation, tail))
     ids_of: dict[Side, tuple[Tensor, Tensor, Tensor]] = {"tail": (h, r, t), "head": (t, r, h)}
     if candidates is not None:
-        counts = [_count_sampled(scorer, *ids_of[side], side, known, candidates) for side in sides]
-        return Ranking.from_counts(counts, scorer.side_dependent)
+        each = [[_count_sampled(one, *ids_of[side], side, known, candidates) for side in sides] for one in scorers]
+        return [Ranking.from_counts(counts, scorer.side_dependent) for counts in each]
     with _workers(scorer) as (threads, thread_map):
         in_caches = threads * MAX_SCORES_PER_THREAD if scorer.device.type == "cpu" else MAX_SCORES
         processes = scorer.group.size if isinstance(scorer, ShardedScorer) else 1
         local_entities = max(-(-known.entities // processes), 1)
         size = max(1, (max_scores or min(in_caches, MAX_SCORES)) // threads // local_entities)
-        counts = [_count_all(scorer, *ids_of[side], side, known, size, thread_map) for side in sides]
-    return Ranking.from_counts(counts, scorer.side_dependent)
+        by_side = [_count_all(scorers, *ids_of[side], side, known, size, thread_map) for side in sides]
+    return [Ranking.from_counts(list(counts), scorer.side_dependent) for counts in zip(*by_side, strict=True)]
 
 
 # ---- all entities -------------------------------------------------------------------------------------------------
 
 
 def _count_all(
-    scorer: Scorer,
+    scorers: Sequence[Scorer],
     given: Tensor,
     relation: Tensor,
     target: Tensor,
@@ -151,8 +170,10 @@ def _count_all(
     known: TripleIndex,
     size: int,
     thread_map: Map,
-) -> tuple[Tensor, Tensor]:
-    """Return four counts per target, int64 [n, 4], and the targets' scores [n]; `size` queries are scored at once.
+) -> list[tuple[Tensor, Tensor]]:
+    """Return for each scorer four counts per target, int64 [n, 4], and the targets' scores [n].
+
+    `size` queries are scored at once.
 
     Triples with the same query share its scores, so that a query is scored once. A target's score is one of these
     scores, because rounding of a separate score would break ties.
@@ -163,7 +184,7 @@ def _count_all(
     first = F.pad(times.cumsum(0), (1, 0))  # query q has the targets first[q] to first[q + 1]
     start, stop = known.answer_ranges(query, side)
     # Results are allocated once, because separate ones would fragment the memory that the next block needs.
-    counts, score = target.new_empty(len(target), 4), torch.empty(len(target), device=target.device)
+    results = [(target.new_empty(len(target), 4), torch.empty(len(target), device=target.device)) for _ in scorers]
 
     @torch.no_grad()  # the decorator of `rank` affects its own thread only
     def count_block(queries: tuple[int, int], rows: tuple[int, int]) -> None:
@@ -171,18 +192,39 @@ def _count_all(
         keys, targets, triple = query[begin:end], target[left:right], order[left:right]
         asked = keys // known.relations, keys % known.relations, side
         block = Targets(first[begin : end + 1] - left, targets, start[begin:end], stop[begin:end], known.keys[side])
-        if isinstance(scorer, ShardedScorer):
-            counts[triple], score[triple] = scorer.count_competitors(*asked, block)
-            return
-        scores = scorer.score_all(*asked)
-        counts[triple] = count_competitors(scores, block)
-        score[triple] = scores[which[left:right] - begin, targets].float()
+        for (counts, score), scores in zip(results, _scores_of_all(scorers, *asked), strict=True):
+            if isinstance(scores, ShardedScorer):
+                counts[triple], score[triple] = scores.count_competitors(*asked, block)
+                continue
+            counts[triple] = count_competitors(scores, block)
+            score[triple] = scores[which[left:right] - begin, targets].float()
 
     cuts = [*range(0, len(query), size), len(query)]
     bounds = first[torch.tensor(cuts, device=first.device)].tolist()
     for _ in thread_map(count_block, pairwise(cuts), pairwise(bounds)):
         pass
-    return counts, score
+    return results
+
+
+def _scores_of_all(
+    scorers: Sequence[Scorer], known: Tensor, relation: Tensor, side: Side
+) -> Iterator[Tensor | ShardedScorer]:
+    """Yield the scores [B, E] of each scorer, or the scorer itself if processes share its tables."""
+    cache: dict[int, Tensor] = {}
+
+    def once(scorer: Scorer, compute: Callable[[Tensor, Tensor, Side], Tensor]) -> Tensor:
+        if id(scorer) not in cache:
+            cache[id(scorer)] = compute(known, relation, side)
+        return cache[id(scorer)]
+
+    for scorer in scorers:
+        if isinstance(scorer, ShardedScorer):
+            yield scorer
+        elif isinstance(scorer, StrengthScorer):
+            score = once(scorer.likely, scorer.likely.score_all)
+            yield scorer.join(score, once(scorer.weights, scorer.log_weights))
+        else:
+            yield once(scorer, scorer.score_all)
 
 
 @contextmanager

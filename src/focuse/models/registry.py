@@ -22,7 +22,7 @@ from focuse.models.bilinear import CP, ComplEx, DistMult, HolE, QuatE, Rescal, S
 from focuse.models.literals import KBLRN, LiteralEComplEx, LiteralEDistMult, TransEA
 from focuse.models.neural import KBGAT, ConvE, ConvKB
 from focuse.models.translational import GTransE, PairRE, RotatE, TransE, TransEL2
-from focuse.models.uncertain import Beurre, PassleafComplEx, PassleafRotatE, Suke, UkgeLogi, UkgeRect
+from focuse.models.uncertain import Beurre, ComplExWeights, PassleafComplEx, PassleafRotatE, Suke, UkgeLogi, UkgeRect
 from focuse.option_strings import choose
 
 PLUG_IN_GROUP = "focuse.models"
@@ -51,6 +51,7 @@ _BUILT_IN: tuple[type[Model], ...] = (
     KBLRN,
     UkgeRect,
     UkgeLogi,
+    ComplExWeights,
     PassleafComplEx,
     PassleafRotatE,
     Suke,

@@ -61,6 +61,32 @@ class UkgeRect(UkgeLogi):
     }
 
 
+class ComplExWeights(ComplEx):
+    """ComplEx for the weights of triples that are true: the mean weight is the logistic function of the score.
+
+        ŵ(h, r, t) = 1 / (1 + e^−f),  f = Re Σ hᵢ rᵢ conj(tᵢ)
+
+    It is trained by the cross-entropy between ŵ and the weights of the training triples, without negatives, so it says
+    how strong a link is, but not whether it exists. The first coordinate of every entity starts at 1, such that the
+    first one of a relation is an intercept. The regularizer gets weaker during the training; the epoch with the
+    smallest validation error decides how strong it should be. By default every run trains this model beside its own
+    (docs/likely_strong.md).
+    """
+
+    name = "complex-weights"
+    confidence_head = ConfidenceHead("sigmoid")
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "weight_mode": "none", "loss": "cross-entropy", "negative_sampling": "none", "epochs": 20, "eval_every": 1,
+        "patience": 6, "regularizer": "n3:1e-2", "regularizer_scope": "rows", "regularizer_decay": 0.03,
+        "weight_scaling": "none", "init_std": 0.1,
+    }  # fmt: skip
+
+    def init_table(self, table: Table, values: Tensor) -> Tensor:
+        values = values.clone()
+        values[:, 0], values[:, values.shape[1] // 2] = float(table == "entity"), 0.0
+        return values
+
+
 PASSLEAF_DEFAULTS: Mapping[str, Any] = {**SHARED_NEGATIVES_DEFAULTS, "semi_supervised": "pool"}
 
 

@@ -7,7 +7,7 @@ that large scores neither overflow nor lose digits. h⁺ and h⁻ are the scores
 scores if there is no layer.
 
 Training minimizes an *objective*, which also depends on weights and β: `FocusedLoss` (FocusE, then one of LOSSES),
-`SoftLabelLoss` or `SquaredError`. A `FusedObjective` describes an objective to the C++ and Triton kernels.
+`SoftLabelLoss`, `SquaredError` or `WeightCrossEntropy`. A `FusedObjective` describes an objective to the C++ and Triton kernels.
 
 A regularizer adds strength · Σ|x|ᵖ over embeddings to the loss of every batch. For n3, |x| is the modulus of a complex
 number (Lacroix et al., 2018). The scope of the sum is one of:
@@ -101,7 +101,7 @@ def make_loss(text: str) -> NamedLoss:
     """Return the loss that is written as 'name' or 'name:parameter=value,…', for example 'margin:margin=2'."""
     name, positional, named = parse_option_string(text, "loss")
     losses = LOSSES | LOSSES_WITH_WEIGHTS
-    choose("loss", name, [*losses, "squared-error"])
+    choose("loss", name, [*losses, "squared-error", "cross-entropy"])
     parameters = inspect.signature(losses[name]).parameters.values() if name in losses else ()
     options = {option.name: option.default for option in parameters if option.default is not option.empty}
     if name not in losses or len(positional) > len(options) or not set(named) <= set(options):
@@ -237,6 +237,21 @@ class SquaredError:
     def rule_loss(self, score: Tensor, confidence: Tensor) -> Tensor:
         """Return the loss of triples that rules infer: scores [S], inferred confidences [S] -> []."""
         return self.rule_weight * F.relu(confidence - self.phi(score)).square().mean()
+
+
+@dataclass(frozen=True)
+class WeightCrossEntropy:
+    """The cross-entropy between the weight w of a triple and the logistic function s of its score.
+
+    The loss is −w ln s(f) − (1 − w) ln(1 − s(f)), whose slope by f is s(f) − w, so that s(f) estimates the mean weight
+    of a triple that is true. There are no negatives, and β is not used.
+    """
+
+    fused: FusedObjective = field(default_factory=lambda: FusedObjective("cross-entropy"))
+
+    def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Mask, beta: float | Tensor) -> Tensor:
+        _check_shapes(positive, negative, mask)
+        return F.softplus(positive) - weight * positive
 
 
 def _squared_error(

@@ -3,11 +3,12 @@
 A negative is a positive triple whose head or tail is replaced by an entity that is drawn. A per-triple negative may
 repeat its positive (unless it is drawn by type), as in the authors' code; the others leave the positive's own entity
 out. Negatives are a pure function of (seed, epoch, batch), so that engines can be compared and a resumed run draws the
-same ones. There are three ways to sample:
+same ones. There are four ways to sample:
 
     per-triple   N negatives per positive (the paper's), each with its own corrupted side and entity
     shared       one pool of entities per batch, which replaces both sides of every positive
     all          every entity on both sides (1-vs-all)
+    none         no negatives, for a loss of the weights of triples that are true
 
 Entities are drawn uniformly and sides with equal probability, or by a `NegativeDistribution`:
 
@@ -115,7 +116,7 @@ class NegativeSampler:
     Parameters
     ----------
     sampling
-        'per-triple', 'shared' or 'all'.
+        'per-triple', 'shared', 'all' or 'none'.
     count
         The number of negatives per positive, or of entities in the shared pool.
     entities
@@ -134,6 +135,9 @@ class NegativeSampler:
 
     def __call__(self, batch: Batch, key: StreamKey) -> list[Negatives]:
         """Return the negatives of `batch`, which are a pure function of the stream key."""
+        if self.sampling == "none":
+            nothing = batch.head.new_empty(len(batch), 0)
+            return [Negatives("both", nothing, nothing.bool())]
         if self.sampling == "per-triple":
             return self._per_triple(batch, key)
         return self._shared(batch, key) if self.sampling == "shared" else self._all(batch)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from focuse.config import DEFAULTS, SQUARED_ERROR, Config
+from focuse.config import CONFIDENCE_LOSSES, DEFAULTS, Config
 from focuse.data.attributes import align_attributes, read_attributes
 from focuse.data.graph import DUPLICATE_POLICIES, AlignedGraph, Graph, Weights, concatenate
 from focuse.data.out_of_core import LARGE_GRAPH, count_repeated
@@ -119,12 +119,13 @@ def report_settings(settings: Config, reporter: Reporter) -> None:
     exponent = "selected on validation" if settings.label_exponent is None else f"{settings.label_exponent:g}"
     decay = f"β falls to {settings.beta_min:g} in {settings.beta_decay_epochs} epochs"
     weights = {
+        "separate": "separate weight model",
         "soft-labels": f"soft-labels, label exponent {exponent}",
         "focuse": f"focuse, {decay if settings.beta is None else f'β {settings.beta:g}'}",
         "none": "none",
     }
-    negatives = {"shared": "shared per batch", "per-triple": "per triple", "all": "all entities"}
-    count = "" if settings.negative_sampling == "all" else f"{settings.num_negatives} "
+    negatives = {"shared": "shared per batch", "per-triple": "per triple", "all": "all entities", "none": "none"}
+    count = "" if settings.negative_sampling in ("all", "none") else f"{settings.num_negatives} "
     names = settings.names_by_provenance()
     given, own = (", ".join(names[kind]) for kind in ("given", "model"))
     derived = [f"{name} {getattr(settings, name)}" for name in names["derived"] if not settings.unmet(name)]
@@ -306,10 +307,8 @@ def _with_known_negatives(
     every = every.select(~doubted)
     if not len(every):
         raise FocuseError(f"{every.source}: none of its known negatives can be used; see the notes, or remove them")
-    if settings.weight_mode == "focuse" or settings.loss not in ("multiclass-nll", SQUARED_ERROR):
-        raise FocuseError(
-            "known negatives need weight_mode 'soft-labels', or weight_mode 'none' with the loss 'multiclass-nll'"
-        )
+    if settings.weight_mode == "focuse" or settings.loss not in ("multiclass-nll", *CONFIDENCE_LOSSES):
+        raise FocuseError("known negatives need the loss 'multiclass-nll', and a weight_mode other than 'focuse'")
     reporter.note(counted(len(every), "known negatives"))
     valid, test = (_without_known_negatives(part, every, reporter) for part in (splits.valid, splits.test))
     return replace(splits, valid=valid, test=test, known_negatives=every)

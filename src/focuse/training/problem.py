@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from focuse.config import SQUARED_ERROR, Config
+from focuse.config import CONFIDENCE_LOSSES, CROSS_ENTROPY, Config
 from focuse.data.graph import Graph, Weights, concatenate
 from focuse.data.splits import Splits, split_validation
 from focuse.data.triple_index import TripleIndex, build_triple_index, id_tensors, relevant_triple_index
@@ -36,6 +36,7 @@ from focuse.objective.losses import (
     Regularizer,
     SoftLabelLoss,
     SquaredError,
+    WeightCrossEntropy,
     make_loss,
     make_regularizer,
 )
@@ -74,6 +75,7 @@ def normal_rows(shape: tuple[int, int], random: torch.Generator, rows: slice = s
 
 
 KNOWN_NEGATIVE_WEIGHT = -1.0  # the weight that marks a known negative; positives have weights in [0, 1]
+DECAY_STEPS = 4  # strengths of a regularizer that decays, from the given one to the given one times its decay
 CHUNK = 1 << 20  # edges whose weights are normalized at a time
 
 Floats = npt.NDArray[np.float32]
@@ -144,22 +146,24 @@ def make_labels(settings: Config, splits: Splits) -> SoftLabels | None:
     With known negatives, training without weights uses soft labels with exponent 0, which distinguish them from
     positives.
     """
-    if splits.known_negatives is None or settings.loss == SQUARED_ERROR:
+    if splits.known_negatives is None or settings.loss in CONFIDENCE_LOSSES:
         return settings.make_soft_labels()
     return settings.make_soft_labels() or SoftLabels(0.0)
 
 
 def make_objective(
     settings: Config, focuse_layer: FocusELayer | None, correction: float | None = None
-) -> FocusedLoss | SoftLabelLoss | SquaredError:
-    """Return the objective: a loss with the FocusE layer, the squared error of a confidence model, or soft labels.
+) -> FocusedLoss | SoftLabelLoss | SquaredError | WeightCrossEntropy:
+    """Return the objective: a loss with the FocusE layer, the loss of a confidence model, or soft labels.
 
     Soft labels are used if their sampling `correction` is given.
     """
     if correction is not None:
         return SoftLabelLoss(correction)
     head = settings.make_model().confidence_head
-    if head is None or settings.loss != SQUARED_ERROR:
+    if settings.loss == CROSS_ENTROPY:
+        return WeightCrossEntropy()
+    if head is None or settings.loss not in CONFIDENCE_LOSSES:
         return FocusedLoss(make_loss(settings.loss), focuse_layer)
     return SquaredError(head, settings.rule_loss_weight)
 
@@ -326,7 +330,7 @@ class TrainingProblem:
     labels: SoftLabels | None
     focuse_layer: FocusELayer | None
     negative_sampler: NegativeSampler
-    objective: FocusedLoss | SoftLabelLoss | SquaredError
+    objective: FocusedLoss | SoftLabelLoss | SquaredError | WeightCrossEntropy
     regularizer: Regularizer | None
 
     @classmethod
@@ -370,22 +374,39 @@ class TrainingProblem:
         if config.stop_metric == "mse":
             known = relevant_triple_index([splits.train, splits.valid], valid, config.device)
             weight = self.triples.normalizer.transform(valid.weight, valid.relation)
-            return confidence_validator(valid, weight, known, config.seed)
+            with_negatives = config.negative_sampling != "none"
+            return confidence_validator(valid, weight, known, config.seed, with_negatives)
         # As in the paper, validation ranks are filtered by test triples too; nothing else is taken from them.
         filters = [splits.train, splits.valid, splits.test]
-        return rank_validator(valid, splits.train, filters, config.valid_min_weight, config.seed, config.device)
+        return rank_validator(valid, splits.train, filters, config.valid_min_weight or 0.0, config.seed, config.device)
 
     def beta(self, epoch: int) -> float:
         """Return β in an epoch, counted from 0; without the FocusE layer it is 1, which has no effect."""
         return self.focuse_layer.beta(epoch) if self.focuse_layer else 1.0
 
+    def regularizer_at(self, epoch: int) -> Regularizer | None:
+        """Return the regularizer in an epoch, counted from 0; its strength falls in steps if there is a decay."""
+        config, regularizer = self.config, self.regularizer
+        if regularizer is None or config.regularizer_decay == 1:
+            return regularizer
+        step = min(epoch * DECAY_STEPS // config.epochs, DECAY_STEPS - 1)
+        return replace(
+            regularizer, strength=regularizer.strength * config.regularizer_decay ** (step / (DECAY_STEPS - 1))
+        )
+
     def step(
-        self, positives: Batch, negatives: list[Negatives], beta: float | torch.Tensor, seed: int | torch.Tensor
+        self,
+        positives: Batch,
+        negatives: list[Negatives],
+        beta: float | torch.Tensor,
+        seed: int | torch.Tensor,
+        epoch: int = 0,
     ) -> Step:
-        """Return a training step on a batch; the `seed` determines its auxiliary triples."""
+        """Return a training step on a batch in an epoch; the `seed` determines its auxiliary triples."""
         scale = 1.0 / len(positives) if self.config.reduction == "mean" else 1.0
         own = seed if isinstance(seed, int) else None
-        return Step(positives, negatives, self.objective, beta, self.regularizer, scale, self._auxiliary(seed), own)
+        regularizer = self.regularizer_at(epoch)
+        return Step(positives, negatives, self.objective, beta, regularizer, scale, self._auxiliary(seed), own)
 
     @cached_property
     def _inferred(self) -> Batch | None:

@@ -20,7 +20,7 @@ from torch import Tensor
 from focuse.config import Config, checkpoint_interval
 from focuse.data.splits import Splits
 from focuse.data.weights import Normalizer
-from focuse.engines.base import Engine
+from focuse.engines.base import Engine, TrainBatches
 from focuse.engines.factory import make_engine
 from focuse.engines.optimizers import make_optimizer
 from focuse.engines.process_group import current_group
@@ -68,9 +68,12 @@ class Trainer:
         schedule = None if self.config.semi_supervised == "none" else make_pool_schedule(self.config.semi_supervised)
         if schedule is not None:
             self.sample_pool = SamplePool(schedule, self.config.device, checkpoint.pool if checkpoint else None)
-        # A sample pool changes from step to step, so its steps cannot be captured.
-        self.train_batches = self.engine.make_batch_runner(self._train_batch, capture=self.sample_pool is None)
+        self.regularizer, self.train_batches = self.problem.regularizer, self._make_batch_runner()
         self.loss: float | Tensor = self.progress.loss
+
+    def _make_batch_runner(self) -> TrainBatches:
+        # A sample pool changes from step to step, so its steps cannot be captured.
+        return self.engine.make_batch_runner(self._train_batch, capture=self.sample_pool is None)
 
     def run(self) -> Checkpoint:
         """Train to the end and return the last checkpoint; its `final` tables are those to predict with."""
@@ -105,6 +108,8 @@ class Trainer:
         """Train one epoch, or the rest of it, then validate, report and save."""
         at, started = self.progress, time.perf_counter()
         batches, rows = self.placement.start_epoch(at.epoch)
+        if self.problem.regularizer_at(at.epoch) != self.regularizer:  # captured steps have the former strength
+            self.regularizer, self.train_batches = self.problem.regularizer_at(at.epoch), self._make_batch_runner()
         beta = self.placement.beta(at.epoch)
         for some in self.placement.batches(at.epoch, at.batch, self.engine.steps_per_call):
             self.loss = self.loss + self._train_group(some, beta)
@@ -139,7 +144,7 @@ class Trainer:
         """Take one training step on one batch and return its loss."""
         batch = self.placement.take(rows)
         negatives = self.placement.sample(batch, seed)
-        step = self.problem.step(batch, negatives, beta, seed)
+        step = self.problem.step(batch, negatives, beta, seed, self.progress.epoch)
         if self.sample_pool is not None:
             if not isinstance(seed, int):
                 raise ValueError("steps with a sample pool cannot be captured as CUDA graphs")

@@ -45,7 +45,7 @@ class RankValidator:
 
 @dataclass(frozen=True)
 class ConfidenceValidator:
-    """Measures the mean squared error of confidences on validation triples and on as many negatives of weight 0.
+    """Measures the mean squared error of confidences on validation triples and, if any, on negatives of weight 0.
 
     The weights of the triples are in [0, 1].
     """
@@ -63,12 +63,16 @@ class ConfidenceValidator:
 Validator = RankValidator | ConfidenceValidator
 
 
-def confidence_validator(valid: Graph, weight: Weights, known: TripleIndex, seed: int) -> ConfidenceValidator | None:
+def confidence_validator(
+    valid: Graph, weight: Weights, known: TripleIndex, seed: int, with_negatives: bool = True
+) -> ConfidenceValidator | None:
     """Return a validator of triples with the given weights in [0, 1]; None if there are none."""
     if not len(valid):
         return None
     device = known.keys["tail"].device
     head, relation, tail = (ids.to(device) for ids in id_tensors(valid))
+    if not with_negatives:
+        return ConfidenceValidator(Batch(head, relation, tail, torch.from_numpy(weight).to(device)))
     key = (seed, 0, RandomStream.VALIDATION_NEGATIVES)
     entities, replaces_tail = draw_negatives(key, (len(valid),), known.entities, device)
     heads, tails = torch.where(replaces_tail, head, entities), torch.where(replaces_tail, entities, tail)

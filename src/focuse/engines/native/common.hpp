@@ -15,7 +15,7 @@
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 // The same codes as in engines/base.py.
-enum Loss { MULTICLASS = 0, PAIRWISE, NLL, BCE, MARGIN, SELF_ADVERSARIAL, SQUARED, LABEL };
+enum Loss { MULTICLASS = 0, PAIRWISE, NLL, BCE, MARGIN, SELF_ADVERSARIAL, SQUARED, LABEL, CROSS_ENTROPY };
 enum Nonlinearity { LINEAR = 0, SOFTPLUS, SIGMOID, TANH };
 enum Similarity { DOT = 0, L1, L2 };
 enum QueryOperation { PRODUCT = 0, COMPLEX, SUM, PRECOMPUTED };  // PRECOMPUTED: Python has computed the queries

@@ -213,6 +213,11 @@ inline float finish_row(const Objective& o, RowState& row, float positive, float
         row.loss += error * error;
         row.positive_gradient += 2.0f * error;
     }
+    if (loss == CROSS_ENTROPY) {
+        const ValueSlope v = softplus(row.positive);
+        row.loss += v.value - weight * row.positive;
+        row.positive_gradient += v.slope - weight;
+    }
     const float by_score = o.scale * row.positive_gradient * row.positive_slope;
     row.gain_gradient += by_score * positive;
     row.offset_gradient += by_score;
@@ -254,6 +259,7 @@ inline ObjectiveFunctions objective_functions(const Objective& o) {
         case MARGIN: return with_nonlinearity<MARGIN>(o.nonlinearity);
         case SELF_ADVERSARIAL: return with_nonlinearity<SELF_ADVERSARIAL>(o.nonlinearity);
         case LABEL: return with_nonlinearity<LABEL>(o.nonlinearity);
+        case CROSS_ENTROPY: return with_nonlinearity<CROSS_ENTROPY>(o.nonlinearity);
         default: return with_nonlinearity<SQUARED>(o.nonlinearity);
     }
 }

@@ -1,0 +1,132 @@
+"""The trade-off between likely and strong links, which is made when a question is asked and not in training.
+
+A run has two models. The score f of the first says how likely a link is; the logistic function of the second one's
+score is the weight ŵ that the link would have on average. Links are ranked by
+
+    s = f + c · ln ŵ
+
+Scores are logarithms of probabilities up to a constant, so this is the order of P(link) · ŵᶜ. The exponent c is 0 for
+'likely', where weights do not matter, and 1 for the expected strength of a link. Larger exponents move weak links
+further down. `fit_preference` chooses on validation triples the exponent of 'strong' and the default.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from focuse.data.graph import AlignedGraph, Graph
+from focuse.data.triple_index import id_tensors, relevant_triple_index
+from focuse.engines.scorer import StrengthScorer, TableScorer
+from focuse.engines.sharded import ShardedScorer, ShardedStrengthScorer
+from focuse.errors import FocuseError
+from focuse.evaluation.evaluate import Evaluation, evaluate
+from focuse.evaluation.ranking import rank_many
+
+LIKELY, STRONG = "likely", "strong"
+EXPONENTS = (0.0, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
+TOLERANCE = 0.005  # by which the MRR of strong triples may be lower at 'strong' than at 'likely'
+MIN_TRIPLES = 200  # with fewer validation triples, the MRR of a tenth of them is mostly noise
+MAX_TRIPLES = 4_000  # ranking more triples takes longer than the higher precision is worth
+Prefer = str | float | None
+
+
+def strength_scorer(likely: TableScorer, weights: TableScorer | None, exponent: float) -> Any:
+    """Return a scorer that ranks by f + `exponent` · ln ŵ; `likely` itself if the exponent is 0."""
+    if weights is None or exponent == 0:
+        return likely
+    if isinstance(likely, ShardedScorer) and isinstance(weights, ShardedScorer):
+        return ShardedStrengthScorer(likely, weights, exponent)
+    return StrengthScorer(likely, weights, exponent)
+
+
+@dataclass(frozen=True)
+class PreferenceTrial:
+    """The validation results of ranking by one exponent: MRR of all triples, of the top and of the bottom decile."""
+
+    exponent: float
+    mrr: float
+    top_mrr: float
+    bottom_mrr: float
+    weighted_precision: float  # of the first 1, 3 and 10 suggestions, averaged
+
+
+@dataclass(frozen=True)
+class Preference:
+    """What `prefer` means in a run: the exponent of 'strong', and the default as a number from 0 to 1."""
+
+    strong: float = 4.0
+    default: float = 0.25
+    trials: tuple[PreferenceTrial, ...] = ()
+
+    def exponent(self, prefer: Prefer = None) -> float:
+        """Return the exponent c for 'likely', 'strong', a number from 0 to 1 between them, or None for the default.
+
+        >>> Preference(strong=8, default=0.125).exponent(), Preference(strong=8).exponent("strong")
+        (1.0, 8.0)
+        """
+        return self.share(prefer) * self.strong
+
+    def share(self, prefer: Prefer = None) -> float:
+        """Return a preference as a number from 0, 'likely', to 1, 'strong'."""
+        if prefer is None:
+            return self.default
+        if prefer in (LIKELY, STRONG):
+            return float(prefer == STRONG)
+        try:
+            share = float(prefer)
+        except (TypeError, ValueError):
+            share = math.nan
+        if isinstance(prefer, bool) or not 0 <= share <= 1:
+            raise FocuseError(f"prefer {prefer!r}: give 'likely', 'strong', or a number from 0 (likely) to 1 (strong)")
+        return share
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the preference as JSON can hold it."""
+        return {"strong": self.strong, "default": self.default, "trials": [asdict(trial) for trial in self.trials]}
+
+
+def fit_preference(
+    likely: TableScorer, weights: TableScorer, train: Graph, stopping: Graph, graphs: Sequence[Graph], seed: int
+) -> Preference:
+    """Choose the exponents on the validation triples that also decide when to stop; `graphs` hold the known triples."""
+    if len(stopping) < MIN_TRIPLES:
+        return Preference()
+    some = np.sort(np.random.default_rng(seed).permutation(len(stopping))[:MAX_TRIPLES])
+    judged = AlignedGraph(stopping.select(some))
+    known = relevant_triple_index(list(graphs), judged.graph, likely.device)
+    scorers = [strength_scorer(likely, weights, exponent) for exponent in EXPONENTS]
+    rankings = rank_many(scorers, *id_tensors(judged.graph), known)
+    pairs = zip(scorers, rankings, strict=True)
+    found = [evaluate(scorer, judged, train, known, ranking=ranking) for scorer, ranking in pairs]
+    return choose_preference([_trial(*pair) for pair in zip(EXPONENTS, found, strict=True)])
+
+
+def _trial(exponent: float, found: Evaluation) -> PreferenceTrial:
+    first = [row.weight for row in found.suggestions.first] if found.suggestions is not None else []
+    mean = float(np.mean(first)) if first else math.nan
+    return PreferenceTrial(exponent, found.all.mrr, found.top.mrr, found.bottom.mrr, mean)
+
+
+def choose_preference(trials: Sequence[PreferenceTrial]) -> Preference:
+    """Choose the exponents among trials, of which the first has the exponent 0.
+
+    'strong' is the exponent with the largest ΔMRR among those that keep the MRR of the top decile. The default is the
+    exponent with the highest weighted precision, at most that of 'strong'.
+
+    >>> rows = [(0, 0.98, 0.97, 0.96, 0.30), (1, 0.95, 0.98, 0.80, 0.32), (4, 0.70, 0.97, 0.02, 0.27)]
+    >>> chosen = choose_preference([PreferenceTrial(*row) for row in rows])
+    >>> chosen.strong, chosen.default
+    (4, 0.25)
+    """
+    good = [trial for trial in trials if trial.top_mrr >= trials[0].top_mrr - TOLERANCE]
+    strong = max(good, key=lambda trial: trial.top_mrr - trial.bottom_mrr).exponent
+    if not strong:  # weights are not learned well enough to help
+        return Preference(1.0, 0.0, tuple(trials))
+    usable = [trial for trial in trials if trial.exponent <= strong and not math.isnan(trial.weighted_precision)]
+    default = max(usable, key=lambda trial: trial.weighted_precision).exponent if usable else 0.0
+    return Preference(strong, default / strong, tuple(trials))
