@@ -246,7 +246,7 @@ class Config:
     patience: int = setting(8, "Early stopping", minimum=1,
         help="Validations without improvement after which training stops.")
     valid_min_weight: float = setting(0.8, "Early stopping", minimum=0, maximum=1,
-        help="Validate only on triples of at least this scaled weight.")
+        help="Validate only on triples of at least this strength, 0 to 1.")
     stop_fraction: float = setting(0.5, "Early stopping", above=0, maximum=1,
         help="Fraction of the validation triples that decides when to stop; the others calibrate predicted weights.")
 
