@@ -1,6 +1,7 @@
 """nDCG against a loop over queries, tails and entities."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
