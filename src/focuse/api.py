@@ -128,9 +128,7 @@ class Run:
         graphs = [self.splits.train, self.splits.valid, self.splits.test, aligned.graph]
         known = filter_index(aligned.graph, graphs, self.scorer.device)
         rules: Any = {"sample_candidates": sample_candidates, "deciles": deciles}
-        return evaluate(
-            self.scorer, aligned, self.graph, known, ties, protocol, filtered, self.splits.valid, **rules
-        )
+        return evaluate(self.scorer, aligned, self.graph, known, ties, protocol, filtered, self.splits.valid, **rules)
 
     def evaluate_weights(
         self,

@@ -190,7 +190,7 @@ def test_the_unit_of_a_relation_changes_no_metric(unit: Callable[[np.ndarray], n
 
 
 def test_deciles_have_the_same_mix_of_relations() -> None:
-    """Test weights are those of train, and ties are wide: still each relation has a tenth of its triples in a decile."""
+    """Test weights are those of train, and ties are wide: still a decile has a tenth of each relation's triples."""
     case = Case()
     names = [(f"e{i % 13}", f"r{i % 2}", f"e{i // 13}", 0.0) for i in range(160)]
     weight = {"r0": [1, 1, 1, 1, 1, 1, 1, 2, 3, 4], "r1": [90, 70, 100, 100, 100, 100, 100, 100, 100, 100]}

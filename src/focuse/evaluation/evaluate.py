@@ -247,7 +247,7 @@ def ndcg(
     with the gain w (linear) or 2^w − 1 (exponential).
 
     The edges of one (head, relation) in `queries`, which have train's ids, form a query. Weights in other units than
-    [0, 1] count by their strength among the queries; the `rule` is that of `focuse.data.weights.strength`. Queries whose
+    [0, 1] count by their strength among the queries; `rule` is as in `focuse.data.weights.strength`. Queries whose
     weights are all 0 have no gain and are left out. For equal scores, the code of UKGE uses the rule "best", by which a
     constant score ranks every tail first. `max_scores` is as in `rank`.
     """

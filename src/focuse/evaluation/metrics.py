@@ -164,7 +164,7 @@ def _above(low: FloatArray, high: FloatArray) -> FloatArray:
         first, last = (middle, last) if fractions(ends[middle]).sum() >= size else (first, middle)
     more, fewer = fractions(ends[first]), fractions(ends[last])
     # Between two neighboring ends, every fraction is a linear function of the cut.
-    return more + (fewer - more) * ((more.sum() - size) / (more.sum() - fewer.sum()))
+    return np.asarray(more + (fewer - more) * ((more.sum() - size) / (more.sum() - fewer.sum())), np.float64)
 
 
 def weighted_median(values: FloatArray, sample_weight: FloatArray) -> float:
