@@ -424,7 +424,7 @@ def strength(graph: Graph, train: Graph, rule: str | None = None) -> Strength:
     if rule == "global":
         unit = unit_strength(graph, train)
         return Strength(rule, unit, unit)
-    # Every pair of a relation and a weight of `graph` is a key; weights of train between two weights have a key between.
+    # Every pair of relation and weight of `graph` is a key; a weight of train between two of them has a key between.
     sign = -1.0 if train.lower_is_better else 1.0
     values, code = np.unique(sign * graph.weight, return_inverse=True)
     step = 2 * len(values) + 1
