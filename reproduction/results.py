@@ -56,6 +56,7 @@ class RankedTest:
         train, valid, test = run.splits.train, run.splits.valid, run.splits.test
         ranking = rank_graph(run.scorer, test, build_triple_index([train, valid, test], run.scorer.device))
         counts = ranking.filtered
+        # As in the paper, deciles compare the weights of all relations, whatever their units.
         return cls(counts.higher, counts.equal, ranking.score, unit_strength(test, train), ~leaked(train, test))
 
     def of(self, clean: bool) -> RankedTest:

@@ -115,7 +115,8 @@ class TestEvaluate:
 
     def test_evaluation_options_reach_the_ranking(self, run):
         plain = run.evaluate()
-        assert plain.settings == {"ranks": "filtered", "ties": "worst", "protocol": "per-side"}
+        chosen = {"ranks": "filtered", "ties": "worst", "protocol": "per-side", "deciles": "of all weights"}
+        assert plain.settings == chosen
         assert run.evaluate(filtered=False).all.mrr < plain.all.mrr
         assert run.evaluate(protocol="combined").all.mr > plain.all.mr
         assert run.evaluate(ties="best").all.mr <= plain.all.mr

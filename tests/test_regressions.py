@@ -218,12 +218,14 @@ def test_options_without_effect_are_refused(run: focuse.Run) -> None:
 
 def test_choices_of_completion_are_those_of_the_code() -> None:
     from focuse.cli import runs
+    from focuse.data import weights
     from focuse.evaluation import ranking
     from focuse.inference import calibration, link_search
     from focuse.integrations import export
 
     assert tuple(ranking.TIES) == runs.TIES
     assert ranking.PROTOCOLS == runs.PROTOCOLS
+    assert weights.STRENGTH_RULES == runs.DECILES
     assert link_search.STRATEGIES == runs.STRATEGIES
     assert calibration.METHODS == runs.CALIBRATIONS
     assert (export.FORMATS, export.TABLES) == (runs.EXPORT_FORMATS, runs.EXPORTED)

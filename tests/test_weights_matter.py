@@ -71,6 +71,25 @@ def test_soft_labels_gain_delta_mrr_from_true_weights_only(careers, seeds):
     assert top > plain_top - 0.01, found
 
 
+@pytest.mark.parametrize("factor", [1, 1000])
+def test_noise_has_no_delta_mrr_whatever_the_unit_of_a_relation(factor):
+    """An easy relation of few tails beside a hard one, with random weights that the training does not use."""
+    random = np.random.default_rng(3)
+
+    def rows(n):
+        easy = [(f"a{i}", "easy", f"b{i % 5}", factor * random.random()) for i in random.integers(300, size=n)]
+        hard = [(f"a{i}", "hard", f"c{random.integers(300)}", random.random()) for i in random.integers(300, size=n)]
+        return easy + hard
+
+    settings = {"weight_mode": "none", "epochs": 12, "dim": 16, "valid_min_weight": 0, "seed": 3}
+    run, test = focuse.train(rows(1500), progress=False, **settings), rows(1500)
+    found = run.evaluate(test)
+    assert abs(found.delta_mrr) < 0.1
+    if factor > 1:
+        assert found.settings["deciles"] == "within each relation"
+        assert run.evaluate(test, deciles="global").delta_mrr > 0.3
+
+
 class TestEffectOfWeights:
     """The quick form, and proof that it catches a layer whose β never moves."""
 

@@ -100,6 +100,7 @@ class Run:
         protocol: str = "per-side",
         filtered: bool = True,
         sample_candidates: int | None = None,
+        deciles: str | None = None,
     ) -> Evaluation:
         """Rank the held-out test triples, or those of another graph or file.
 
@@ -115,6 +116,9 @@ class Run:
         filtered, sample_candidates
             Whether other known triples are left out of the candidates; the number of sampled candidates per side, by
             default all, or 500 for expensive models.
+        deciles
+            Whether weights are compared within each relation ('relation') or across all ('global'). By default, within
+            each relation, unless all training weights lie in [0, 1] or there is a single relation.
         """
         aligned = (
             self.splits.aligned_test if test is None else preparation.read_test_graph(test, self.settings, self.splits)
@@ -123,8 +127,8 @@ class Run:
             raise FocuseError("the run has no test split; give a test graph")
         graphs = [self.splits.train, self.splits.valid, self.splits.test, aligned.graph]
         known = filter_index(aligned.graph, graphs, self.scorer.device)
-        valid = self.splits.valid
-        return evaluate(self.scorer, aligned, self.graph, known, ties, protocol, filtered, valid, sample_candidates)
+        rules: Any = {"sample_candidates": sample_candidates, "deciles": deciles}
+        return evaluate(self.scorer, aligned, self.graph, known, ties, protocol, filtered, self.splits.valid, **rules)
 
     def evaluate_weights(
         self,

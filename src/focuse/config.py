@@ -248,12 +248,13 @@ class Config:
         auto="mrr; mse for confidence models", help="Validation metric that decides when to stop.")
     eval_every: int = setting(5, "Early stopping", minimum=1, help="Epochs between two validations.")
     eval_start: int | None = setting(None, "Early stopping", minimum=0,
-        auto="0 with soft labels or without negatives, else half of beta_decay_epochs", help="No validation before this epoch.")
+        auto="0 with soft labels or without negatives, else half of beta_decay_epochs",
+        help="No validation before this epoch.")
     patience: int = setting(8, "Early stopping", minimum=1,
         help="Validations without improvement after which training stops.")
     valid_min_weight: float | None = setting(None, "Early stopping", minimum=0, maximum=1,
         auto="0 with a separate weight model, else 0.8",
-        help="Validate only on triples of at least this scaled weight.")
+        help="Validate only on triples of at least this strength, 0 to 1.")
     stop_fraction: float = setting(0.5, "Early stopping", above=0, maximum=1,
         help="Fraction of the validation triples that decides when to stop; the others calibrate predicted weights.")
 

@@ -21,7 +21,8 @@ def test_json_has_the_documented_keys(command, trained):
         assert set(data[part]) == FIGURES
     assert (data["all"]["n"], data["top"]["n"], data["bottom"]["n"]) == (60, 6, 6)
     assert data["delta_mrr"] == pytest.approx(data["top"]["mrr"] - data["bottom"]["mrr"])
-    assert data["settings"] == {"ranks": "filtered", "ties": "worst", "protocol": "per-side"}
+    usual = {"ranks": "filtered", "ties": "worst", "protocol": "per-side", "deciles": "of all weights"}
+    assert data["settings"] == usual
     assert set(data["order"]["concordance"]) == {"relation", "query", "all"}
     assert data["order"]["concordance"]["all"]["pairs"] > data["order"]["concordance"]["relation"]["pairs"] > 0
     assert set(data["suggestions"]) == {"queries", "first@1", "first@3", "first@10"}
@@ -33,17 +34,18 @@ def test_text_shows_the_chosen_options(command, trained, tmp_path):
     (tmp_path / "test.tsv").write_text("e1\tr0\te2\t0.5\ne3\tr1\tstranger\t0.7\ne4\tr1\te5\t0.9\n")
     done = command(
         "evaluate", trained.folder, tmp_path / "test.tsv", "--ties", "mean", "--protocol", "combined", "--unfiltered",
+        "--deciles", "relation",
         check=True,
     )  # fmt: skip
     for word in ("MRR", "Hits@10", "top 10 %", "bottom 10 %", "weighted mean", "ΔMRR", "ΔM "):
         assert word in done.stdout
-    assert "ranks unfiltered, ties mean, protocol combined" in done.stdout
+    assert "ranks unfiltered, ties mean, protocol combined, deciles within each relation" in done.stdout
     assert "1 of 3 rows name 1 entity ('stranger') not in train" in done.stdout
 
 
 def test_candidates_can_be_sampled(command, trained):
     data = json.loads(command("evaluate", trained.folder, "--sample-candidates", "10", "--json", check=True).stdout)
-    assert data["settings"] == {"ranks": "filtered", "ties": "worst", "protocol": "per-side", "candidates": 10}
+    assert data["settings"]["candidates"] == 10
     assert data["suggestions"] is None
     assert data["all"]["mr"] <= 11
 
@@ -112,6 +114,7 @@ class TestWeights:
             (["--weights", "--coverage", "1"], "coverage 1.0: give a fraction above 0 and below 1"),
             (["--probabilities", "--unfiltered"], "only apply to ranks"),
             (["--weights", "--sample-candidates", "5"], "only apply to ranks"),
+            (["--weights", "--deciles", "global"], "only apply to ranks"),
             (["--sample-candidates", "0"], "sample_candidates 0: give a whole number"),
             (["--header", "--columns", "9,8,7"], "columns requires a file to read"),
             (["--weights", "--strong-above", "1.5"], "strong_above 1.5: give a weight in [0, 1]"),

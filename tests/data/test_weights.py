@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from focuse.data.graph import NEUTRAL_WEIGHT, Graph, from_columns
+from focuse.data.graph import NEUTRAL_WEIGHT, Graph, WeightColumns, from_columns
 from focuse.data.readers import read
 from focuse.data.weights import (
     MAX_SAMPLED_ROWS,
@@ -28,6 +28,8 @@ from focuse.data.weights import (
     learn_importance,
     shrunken_means,
     stored_normalizer,
+    strength,
+    strength_rule,
     unit_strength,
     with_more_relations,
 )
@@ -263,6 +265,51 @@ class TestLowerIsBetter:
         other = graph_of([("r", 8.0), ("r", 2.0)]).align(train).graph
         assert other.lower_is_better
         assert unit_strength(other, train).tolist() == [0.0, 1.0]
+
+
+class TestStrength:
+    """What deciles and validation compare: places within the relation where units differ."""
+
+    @settings(deadline=None)
+    @given(EDGES, EDGES, st.booleans())
+    def test_strength_within_relations_matches_a_loop(self, rows: list[Edge], known: list[Edge], lower: bool) -> None:
+        names = [(name, 0.0) for name in "rst"]  # so that both have the same ids
+        train, graph = (graph_of(names + part).with_lower_is_better(lower) for part in (known, rows))
+        found = strength(graph, train, "relation")
+        every = [*names, *known, *names, *rows]
+        for (relation, weight), low, high in zip(names + rows, found.low, found.high, strict=True):
+            others = [value for name, value in every if name == relation]
+            weaker = sum(other > weight if lower else other < weight for other in others)
+            assert (low, high) == (weaker / len(others), (weaker + others.count(weight)) / len(others))
+        assert found.middle == pytest.approx((found.low + found.high) / 2)
+
+    def test_a_relation_with_one_weight_has_the_middle_strength(self) -> None:
+        graph = graph_of([("r", 4.0)] * 3 + [("s", 1.0), ("s", 2.0)])
+        assert strength(graph, graph).middle.tolist() == [0.5, 0.5, 0.5, 0.25, 0.75]
+
+    def test_confidences_and_single_relations_are_compared_as_they_are(self) -> None:
+        confidences = graph_of([("r", 0.2), ("s", 0.9)])
+        assert strength_rule(confidences) == strength_rule(graph_of([("r", 2.0), ("r", 9.0)])) == "global"
+        found = strength(confidences, confidences)
+        assert found.low is found.high
+        assert found.middle.tolist() == [0.2, 0.9]
+
+    def test_other_units_are_compared_within_relations(self) -> None:
+        assert strength_rule(graph_of([("r", 1.0), ("s", 5.0)])) == "relation"
+        assert strength_rule(graph_of([("r", -0.1), ("s", 0.5)])) == "relation"
+        fractions = [("r", n / 40) for n in range(40)]  # and the same number of parts per million
+        assert strength_rule(graph_of(fractions + [("s", weight / 1000) for _, weight in fractions])) == "relation"
+        assert strength_rule(graph_of(fractions + [("s", weight / 2) for _, weight in fractions])) == "global"
+        values = np.array([[0.5, 3.0], [0.2, np.nan]])
+        columns = WeightColumns(("share", "hours"), values, frozenset())
+        merged = replace(graph_of([("r", 0.2), ("s", 0.9)]), columns=columns)
+        assert strength_rule(merged) == "relation"
+        assert strength_rule(replace(merged, columns=replace(columns, values=values / 3))) == "global"
+
+    def test_unknown_rules_are_errors(self) -> None:
+        graph = graph_of([("r", 1.0)])
+        with pytest.raises(FocuseError, match="rule for deciles"):
+            strength(graph, graph, "weight")
 
 
 UNITS_EDGES = st.lists(st.tuples(st.sampled_from("rst"), NUMBER), min_size=1, max_size=80)

@@ -3,6 +3,8 @@
 import json
 import math
 import statistics
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -118,7 +120,8 @@ def test_metrics_match_loops_over_triples_and_entities(model: str, ties: str, pr
     assert told["delta_mrr"] == pytest.approx(mean_of(ranks, top, "mrr") - mean_of(ranks, bottom, "mrr"))
     scores = [case.score(*row[:3]) for row in case.test_rows]
     assert told["delta_median"] == pytest.approx(abs(median_of(scores, top) - median_of(scores, bottom)))
-    assert found.settings == {"ranks": "filtered" if filtered else "unfiltered", "ties": ties, "protocol": protocol}
+    chosen = {"ranks": "filtered" if filtered else "unfiltered", "ties": ties, "protocol": protocol}
+    assert found.settings == chosen | {"deciles": "of all weights"}
     np.testing.assert_allclose(found.scores, scores)
 
 
@@ -147,7 +150,7 @@ def test_delta_median_is_absolute() -> None:
         ([0.0, 10.0], [0.0, 0.5, 1.0], [0.0, 0.05, 0.1]),
     ],
 )
-def test_deciles_use_unit_weights(train: list[float], test: list[float], expected: list[float]) -> None:
+def test_global_deciles_use_unit_weights(train: list[float], test: list[float], expected: list[float]) -> None:
     case = Case()
     weights = np.resize(train, len(case.train))
     names = [row[:3] for row in case.train_rows]
@@ -155,11 +158,73 @@ def test_deciles_use_unit_weights(train: list[float], test: list[float], expecte
     case.test_rows = [(*name, w) for name, w in zip(names[5:], test, strict=False)]
     case.train = graph_of(case.train_rows)
     case.test = graph_of(case.test_rows).align(case.train)
-    found = case.evaluate()
+    found = case.evaluate(deciles="global")
     top, bottom = tenths(expected)
     np.testing.assert_allclose(found.top_share, top)
     np.testing.assert_allclose(found.bottom_share, bottom)
     assert found.weighted.mrr == pytest.approx(mean_of(case.ranks(), expected, "mrr"))
+
+
+UNITS = [lambda w: w * 1000, lambda w: w / 7 - 40, np.exp]
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_unit_of_a_relation_changes_no_metric(unit: Callable[[np.ndarray], np.ndarray], lower: bool) -> None:
+    case = Case(weights=[1.0, 3.0, 3.5, 8.0], n=200)
+
+    def evaluation(unit: Callable[[np.ndarray], np.ndarray], **options: object) -> Evaluation:
+        parts = [
+            replace(part, weight=np.where(part.relation == 1, unit(part.weight), part.weight), lower_is_better=lower)
+            for part in (case.train, case.test.graph)
+        ]
+        known = build_triple_index(parts)
+        return evaluate(case.engine, AlignedGraph(parts[1]), parts[0], known, **options)  # type: ignore[arg-type]
+
+    plain, changed = evaluation(lambda weight: weight), evaluation(unit)
+    assert plain.settings["deciles"] == "within each relation"
+    assert changed.to_dict() == plain.to_dict()
+    assert changed.top_share.tolist() == plain.top_share.tolist()
+    if not lower:
+        assert evaluation(unit, deciles="global").to_dict() != plain.to_dict()
+
+
+def test_deciles_have_the_same_mix_of_relations() -> None:
+    """Test weights are those of train, and ties are wide: still a decile has a tenth of each relation's triples."""
+    case = Case()
+    names = [(f"e{i % 13}", f"r{i % 2}", f"e{i // 13}", 0.0) for i in range(160)]
+    weight = {"r0": [1, 1, 1, 1, 1, 1, 1, 2, 3, 4], "r1": [90, 70, 100, 100, 100, 100, 100, 100, 100, 100]}
+    rows = [(*name[:3], float(weight[name[1]][i // 2 % 10])) for i, name in enumerate(names)]
+    case.train, case.train_rows = graph_of(rows), rows
+    case.test, case.test_rows = graph_of(rows).align(case.train), rows
+    found, second = case.evaluate(), np.array([name[1] == "r1" for name in names])
+    assert found.top.n == found.bottom.n == 16
+    for share in (found.top_share, found.bottom_share):
+        assert share.sum() == pytest.approx(16)
+        assert share[second].sum() == pytest.approx(8)
+
+
+def test_relations_with_one_weight_belong_to_no_decile() -> None:
+    case = Case()
+    rows = [(*row[:3], 5.0 if row[1] == "r0" else float(i)) for i, row in enumerate(case.train_rows)]
+    case.train, case.train_rows = graph_of(rows), rows
+    case.test, case.test_rows = graph_of(rows).align(case.train), rows
+    found, first = case.evaluate(), np.array([row[1] == "r0" for row in rows])
+    assert found.top.n == found.bottom.n == (~first).sum() // 10
+    assert not found.top_share[first].any()
+    assert not found.bottom_share[first].any()
+    rows = [(*row[:3], {"r0": 5.0, "r1": 7.0}[row[1]]) for row in rows]
+    case.train, case.train_rows = graph_of(rows), rows
+    case.test, case.test_rows = graph_of(rows).align(case.train), rows
+    same, apart = case.evaluate(), case.evaluate(deciles="global")
+    assert same.delta_mrr == pytest.approx(0, abs=1e-12)
+    assert any("every relation has a single weight" in note for note in same.notes)
+    assert abs(apart.delta_mrr) > 0.01
+
+
+def test_unknown_rules_for_deciles_are_errors() -> None:
+    with pytest.raises(FocuseError, match="did you mean relation"):
+        Case().evaluate(deciles="relations")
 
 
 def test_evaluation_prints_a_table_and_json() -> None:

@@ -1,6 +1,7 @@
 """nDCG against a loop over queries, tails and entities."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -116,10 +117,18 @@ def test_constant_scores_have_low_ndcg_unless_ties_are_ranked_best(entities: int
 
 
 def test_other_units_are_scaled_to_unit_weights() -> None:
-    rows = [(0, 0, 3, 8), (0, 0, 1, 4), (1, 1, 2, 0), (1, 1, 4, 6)]
+    rows = [(0, 0, 3, 8), (0, 0, 1, 4), (1, 0, 2, 0), (1, 0, 4, 6)]
     scores = np.random.default_rng(0).normal(size=(6, 2, 6))
     usual, large = (ndcg(Table(scores), graph_of(rows, scale=scale)) for scale in (1 / 8, 1e6))
     assert large == usual
+
+
+def test_the_unit_of_a_relation_does_not_change_ndcg() -> None:
+    rows = [(0, 0, 3, 8), (0, 0, 1, 4), (0, 0, 5, 6), (1, 1, 2, 0), (1, 1, 4, 6)]
+    graph, scores = graph_of(rows, scale=1.0), np.random.default_rng(0).normal(size=(6, 2, 6))
+    large = replace(graph, weight=np.where(graph.relation == 1, 1000.0, 1.0) * graph.weight)
+    assert ndcg(Table(scores), large) == ndcg(Table(scores), graph)
+    assert ndcg(Table(scores), large, rule="global") != ndcg(Table(scores), graph, rule="global")
 
 
 def test_no_queries_give_nan() -> None:

@@ -23,7 +23,7 @@ def answers(run: focuse.Run) -> dict[str, Any]:
     return {
         "settings": run.settings.to_dict(),
         "epochs": [row["epoch"] for row in run.history],
-        "evaluation": run.evaluate().to_dict(),
+        "evaluation": run.evaluate(deciles="global").to_dict(),  # the only rule when the answers were stored
         "tails": with_old_names(run.predict(head=head, relation=relation, top=5).to_dicts()),
         "heads": with_old_names(run.predict(relation=relation, tail=tail, top=5).to_dicts()),
         "weights": run.predict_weights(rows).to_json(),

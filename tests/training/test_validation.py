@@ -94,6 +94,42 @@ def test_smallest_weights_are_validated_where_lower_is_better() -> None:
     assert rows_of(judge) == [*range(61)]  # a strength of at least 0.4
 
 
+def graph_of_units(weights: dict[str, np.ndarray]) -> Graph:
+    """A row per weight of each relation, with a tail of its own."""
+    relations = [name for name, values in weights.items() for _ in values]
+    rows = range(len(relations))
+    return from_columns(["a" for _ in rows], relations, [f"t{i}" for i in rows], np.concatenate(list(weights.values())))
+
+
+def test_heavy_triples_are_those_of_each_relation_where_units_differ() -> None:
+    """The heaviest fifth of either relation, and all triples that have the highest weight of their relation."""
+    stars = np.resize([5.0, 5.0, 5.0, 2.0, 1.0], 200)
+    for factor in (1, 1000, 1e-6):
+        graph = graph_of_units({"plays": factor * np.arange(1.0, 201.0), "stars": stars})
+        judge = rank_validator(graph, graph, [], 0.8, 0)
+        assert judge is not None
+        assert rows_of(judge) == [*range(159, 200), *(200 + np.flatnonzero(stars == 5.0))]
+
+
+UNITS_GRAPH = np.random.default_rng(5).integers((0, 0, 0, 1), (90, 2, 90, 90), (6000, 4))
+
+
+@pytest.mark.parametrize("weight_mode", ["focuse", "soft-labels"])
+def test_the_unit_of_a_relation_changes_neither_stopping_nor_label_exponent(weight_mode: str) -> None:
+    runs = []
+    for factor in (1, 1000):
+        rows = [(f"e{h}", f"r{r}", f"e{t}", float(w * factor if r else w)) for h, r, t, w in UNITS_GRAPH]
+        chosen = {"weight_mode": weight_mode, "weight_scaling": "relation", "epochs": 12, "dim": 8, "eval_every": 1}
+        runs.append(focuse.train(rows, **chosen, patience=2, progress=False, seed=1, duplicates="max"))
+    first, second = runs
+    timeless = [[{k: v for k, v in row.items() if "second" not in k} for row in run.history] for run in runs]
+    assert timeless[0] == timeless[1]
+    assert first.settings.label_exponent == second.settings.label_exponent
+    assert first.label_exponent_trials == second.label_exponent_trials
+    assert bool(first.label_exponent_trials) == (weight_mode == "soft-labels")
+    assert first.evaluate().to_dict() == second.evaluate().to_dict()
+
+
 def test_no_triples_give_no_rank_validator() -> None:
     assert rank_validator(graph_of([]), graph_of([1.0]), [], 0.8, 0) is None
 

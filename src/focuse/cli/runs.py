@@ -13,7 +13,7 @@ from focuse.cli.output import check_out, emit, opened, show
 from focuse.errors import FocuseError, counted
 
 # As in the modules that use them (a test compares), which would load torch for every command.
-TIES, PROTOCOLS = ("worst", "mean", "best"), ("per-side", "combined")
+TIES, PROTOCOLS, DECILES = ("worst", "mean", "best"), ("per-side", "combined"), ("relation", "global")
 STRATEGIES, CALIBRATIONS = ("exhaustive", "popular", "sampled"), ("isotonic", "platt")
 EXPORT_FORMATS, EXPORTED = ("parquet", "csv", "tsv", "word2vec", "numpy", "pyg"), ("entities", "relations", "both")
 
@@ -27,6 +27,10 @@ def evaluate(
     unfiltered: Annotated[bool, option("Unfiltered ranks: keep known triples among the candidates.")] = False,
     sample_candidates: Annotated[
         int | None, option("Rank against this many sampled entities per side. Default: all; 500 for slow models.")
+    ] = None,
+    deciles: Annotated[
+        str | None,
+        option("Compare weights within each relation or of all. Default: global for weights in [0, 1].", None, DECILES),
     ] = None,
     weights: Annotated[bool, option("Evaluate predicted weights instead of ranks.")] = False,
     probabilities: Annotated[bool, option("Evaluate the probability of a link instead of ranks.")] = False,
@@ -52,7 +56,7 @@ def evaluate(
     of a link, before and after calibration.
     """
     ranking: Any = {"ties": ties, "protocol": protocol, "filtered": not unfiltered}
-    ranking["sample_candidates"] = sample_candidates
+    ranking |= {"sample_candidates": sample_candidates, "deciles": deciles}
     chosen: Any = {"strong_above": strong_above, "coverage": coverage}
     chosen = {name: value for name, value in chosen.items() if value is not None}
     if weights and probabilities:
@@ -61,8 +65,8 @@ def evaluate(
         raise FocuseError("--ndcg-queries, --strong-above and --coverage require --weights")
     if not (weights or probabilities) and negatives_file is not None:
         raise FocuseError("--negatives-file requires --weights or --probabilities")
-    if (weights or probabilities) and list(ranking.values()) != ["worst", "per-side", True, None]:
-        raise FocuseError("--ties, --protocol, --unfiltered and --sample-candidates only apply to ranks")
+    if (weights or probabilities) and list(ranking.values()) != ["worst", "per-side", True, None, None]:
+        raise FocuseError("--ties, --protocol, --unfiltered, --sample-candidates and --deciles only apply to ranks")
     graph, negatives, queries = layout.read_given(test, negatives_file, ndcg_queries)
     loaded = opened(run, device)
     found: Any

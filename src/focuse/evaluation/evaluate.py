@@ -17,7 +17,7 @@ import torch
 from focuse.data.graph import AlignedGraph, Graph, concatenate
 from focuse.data.statistics import REPEATED_ADVICE, leakage_note
 from focuse.data.triple_index import TripleIndex, contained_in, id_tensors, relevant_triple_index
-from focuse.data.weights import unit_strength
+from focuse.data.weights import Strength, strength
 from focuse.engines.base import Scorer
 from focuse.errors import FocuseError, counted
 from focuse.evaluation.baselines import FREQUENCY, LINKED, FrequencyScorer, LinkedScorer
@@ -28,8 +28,6 @@ from focuse.evaluation.metrics import (
     RankMetrics,
     WeightedPrecision,
     WeightOrder,
-    decile_size,
-    deciles,
     mean_ndcg,
     query_keys,
     rank_metrics,
@@ -37,9 +35,12 @@ from focuse.evaluation.metrics import (
     weighted_median,
     weighted_precision,
 )
+from focuse.evaluation.metrics import deciles as decile_shares
 from focuse.evaluation.ranking import TIES, Ranking, rank, sample_size
 from focuse.option_strings import choose
 from focuse.results import TableExport, format_table
+
+DECILES = {"relation": "within each relation", "global": "of all weights"}  # the rules, as they are shown
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ def evaluate(
     filtered: bool = True,
     valid: Graph | None = None,
     sample_candidates: int | None = None,
+    deciles: str | None = None,
     ranking: Ranking | None = None,
 ) -> Evaluation:
     """Rank every triple of `test`, which has train's ids, and compute all metrics.
@@ -115,11 +117,12 @@ def evaluate(
         Validation triples; like training triples, they are left out of suggestions.
     sample_candidates
         The number of sampled entities to rank against, without suggestions; see `sample_size`.
+    deciles
+        The rule by which everything that depends on weights compares them: 'relation' within each relation, 'global'
+        across all, or None to let the units of train decide; see `focuse.data.weights.strength`. If lower weights are
+        better in train, the top decile has the smallest weights.
     ranking
         The ranks, if they are computed already.
-
-    Deciles use the original weights if all lie in [0, 1], and otherwise weights scaled by their global range. If lower
-    weights are better in train, the top decile has the smallest weights.
     """
     graph = test.graph
     if not len(graph):
@@ -127,9 +130,10 @@ def evaluate(
     sample = sample_size(scorer, sample_candidates, known.entities)
     ranking = ranking or rank(scorer, *id_tensors(graph), known, candidates=sample)
     ranks = (ranking.filtered if filtered else ranking.raw).ranks(ties, protocol)
-    weight = unit_strength(graph, train)
-    bottom_share, top_share = deciles(weight)
-    size = decile_size(len(graph))
+    found = strength(graph, train, deciles)
+    weight = found.middle
+    bottom_share, top_share = decile_shares(found.low, found.high)
+    size = round(float(top_share.sum()))
     top, bottom = rank_metrics(ranks, top_share, size), rank_metrics(ranks, bottom_share, size)
     score = ranking.score.astype(np.float64)
     in_train = contained_in(graph, train)
@@ -144,8 +148,9 @@ def evaluate(
         delta_mrr=top.mrr - bottom.mrr,
         delta_median=abs(medians[0] - medians[1]),
         settings={"ranks": "filtered" if filtered else "unfiltered", "ties": ties, "protocol": protocol}
+        | {"deciles": DECILES[found.rule]}
         | ({} if sample is None else {"candidates": sample}),
-        notes=tuple(_notes(test, train, int(in_train.sum()), sample)),
+        notes=tuple(_notes(test, train, int(in_train.sum()), sample, found)),
         unseen_rows=test.unseen.rows,
         rows_in_train=int(in_train.sum()),
         scores=ranking.score,
@@ -173,7 +178,7 @@ def _metrics_by_weight(
     return order, weighted_precision(graph.select(new), weight[new], tail_score[new], head_score[new], ranks)
 
 
-def _notes(test: AlignedGraph, train: Graph, in_train: int, sample: int | None) -> list[str]:
+def _notes(test: AlignedGraph, train: Graph, in_train: int, sample: int | None, found: Strength) -> list[str]:
     """Return notes on the test set that matter for reading the metrics, one line each."""
     graph = test.graph
     notes = [str(test)] if test.unseen.rows else []
@@ -186,6 +191,9 @@ def _notes(test: AlignedGraph, train: Graph, in_train: int, sample: int | None) 
         notes.append(f"{graph.source}: {in_train:,} of {len(graph):,} triples are in train as well")
     if np.ptp(graph.weight) == 0:
         notes.append(f"{graph.source}: all weights are equal, so top and bottom are the same triples")
+    elif (found.high - found.low == 1).all():
+        same = "every relation has a single weight, so top and bottom are the same triples"
+        notes.append(f"{graph.source}: {same}; deciles='global' compares the relations")
     if sample is not None:
         sampled = f"ranked against {sample:,} sampled entities per side, not all {len(graph.entities):,}"
         notes.append(f"{sampled}: not comparable with full ranks, which are larger")
@@ -229,7 +237,9 @@ def ndcg_queries(test: Graph, graphs: Iterable[Graph]) -> Graph:
     return combined.select(in_test).merge_repeated("max")
 
 
-def ndcg(scorer: Scorer, queries: Graph, ties: str = "worst", max_scores: int | None = None) -> NDCG:
+def ndcg(
+    scorer: Scorer, queries: Graph, ties: str = "worst", max_scores: int | None = None, rule: str | None = None
+) -> NDCG:
     """Compute the mean nDCG of a scorer over queries (head, relation, ?), as UKGE does.
 
     It is high if high-weight tails are ranked before low-weight tails, and both before all other entities. Each tail of
@@ -239,15 +249,16 @@ def ndcg(scorer: Scorer, queries: Graph, ties: str = "worst", max_scores: int | 
 
     with the gain w (linear) or 2^w − 1 (exponential).
 
-    The edges of one (head, relation) in `queries`, which have train's ids, form a query. Weights outside [0, 1] are
-    scaled by their global range. Queries whose weights are all 0 have no gain and are left out. For equal scores, the
-    code of UKGE uses the rule "best", by which a constant score ranks every tail first. `max_scores` is as in `rank`.
+    The edges of one (head, relation) in `queries`, which have train's ids, form a query. Weights in other units than
+    [0, 1] count by their strength among the queries; `rule` is as in `focuse.data.weights.strength`. Queries whose
+    weights are all 0 have no gain and are left out. For equal scores, the code of UKGE uses the rule "best", by which a
+    constant score ranks every tail first. `max_scores` is as in `rank`.
     """
     choose("tie rule", ties, TIES)
     triples = queries.merge_repeated("max")
     if not len(triples):
         return NDCG(0, math.nan, math.nan, ties)
-    weight = unit_strength(triples, triples)
+    weight = strength(triples, triples, rule).middle
     order = np.lexsort((-weight, query_keys(triples)))
     triples, weight = triples.select(order), weight[order]
     first = np.unique(query_keys(triples), return_index=True)[1]

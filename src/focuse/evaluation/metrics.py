@@ -118,15 +118,27 @@ def decile_size(n: int) -> int:
     return max(n // 10, 1) if n >= 2 else 0
 
 
-def deciles(weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+def deciles(weight: FloatArray, upper: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
     """Return the membership of each triple in the bottom and in the top decile by weight: [n], [n].
 
     Each sums to ⌊n/10⌋. Triples with equal weights at a cut share the remaining places, which yields the exact mean
     over all random ways to break the tie.
 
+    With `upper`, triples have intervals from `weight` to `upper`, such as those of `focuse.data.weights.Strength`. A
+    triple belongs to the top decile with the fraction of its interval that lies above the cut. Triples with the
+    interval [0, 1], of which nothing is known, belong to no decile, unless all have it.
+
     >>> deciles(np.array([1.0] * 10 + [2.0] * 10))[1].tolist()[-3:]
     [0.2, 0.2, 0.2]
+    >>> deciles(np.array([0.0, 0.5, 0.0, 0.0]), np.array([0.5, 1.0, 1.0, 1.0]))[1].tolist()
+    [0.0, 1.0, 0.0, 0.0]
     """
+    if upper is not None and upper is not weight:
+        known = upper - weight < 1.0
+        known = known if known.sum() >= 2 else np.ones(len(weight), bool)
+        bottom, top = np.zeros(len(weight)), np.zeros(len(weight))
+        bottom[known], top[known] = _above(-upper[known], -weight[known]), _above(weight[known], upper[known])
+        return bottom, top
     size = decile_size(len(weight))
 
     def lowest(values: FloatArray) -> FloatArray:
@@ -135,6 +147,24 @@ def deciles(weight: FloatArray) -> tuple[FloatArray, FloatArray]:
         return np.asarray(below + tied * ((size - below.sum()) / tied.sum()), np.float64)
 
     return (lowest(weight), lowest(-weight)) if size else (np.zeros(len(weight)), np.zeros(len(weight)))
+
+
+def _above(low: FloatArray, high: FloatArray) -> FloatArray:
+    """Return the fraction of each interval [n] above the cut at which they sum to the size of a decile."""
+    size, ends = decile_size(len(low)), np.unique(np.concatenate([low, high]))
+
+    def fractions(cut: float) -> FloatArray:
+        return np.clip((high - cut) / (high - low), 0.0, 1.0)
+
+    if not size:
+        return np.zeros(len(low))
+    first, last = 0, len(ends) - 1  # the cut is between them
+    while last - first > 1:
+        middle = (first + last) // 2
+        first, last = (middle, last) if fractions(ends[middle]).sum() >= size else (first, middle)
+    more, fewer = fractions(ends[first]), fractions(ends[last])
+    # Between two neighboring ends, every fraction is a linear function of the cut.
+    return np.asarray(more + (fewer - more) * ((more.sum() - size) / (more.sum() - fewer.sum())), np.float64)
 
 
 def weighted_median(values: FloatArray, sample_weight: FloatArray) -> float:

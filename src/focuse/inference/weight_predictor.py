@@ -21,7 +21,7 @@ from focuse.data.out_of_core import LARGE_GRAPH
 from focuse.data.readers import read
 from focuse.data.splits import Splits, ValidationParts, split_validation
 from focuse.data.statistics import leakage_note
-from focuse.data.weights import LOG_OFFSET, ColumnMerger, Normalizer, WeightScaler, in_unit_range
+from focuse.data.weights import LOG_OFFSET, ColumnMerger, Normalizer, WeightScaler, in_unit_range, strength_rule
 from focuse.engines.base import ModelScorer
 from focuse.errors import FocuseError
 from focuse.evaluation import evaluate, weight_evaluation
@@ -551,16 +551,16 @@ def _evaluate(
     table = weight_evaluation.evaluate_weights(weight_test, train, positive, with_negatives, threshold, held)
     every = [train, valid, predictor.splits.test]
     asked = queries.graph if queries is not None else evaluate.ndcg_queries(test, every)
-    gains = {}
+    gains, rule = {}, strength_rule(train)
     if sample_size(predictor.scorer, None, len(train.entities)) is None:
-        gains[predictor.name] = evaluate.ndcg(predictor.scorer, asked)
+        gains[predictor.name] = evaluate.ndcg(predictor.scorer, asked, rule=rule)
     else:
         notes.append(f"no nDCG of {predictor.name}: it is too slow to score all {len(train.entities):,} entities")
     # If lower is better, weights are ranked by strength, and 0 is the strongest instead of no link.
     strengths = predictor.unit_weights(train) if train.lower_is_better else train
     ranked = fit_weight_baselines(strengths) | ({} if train.lower_is_better else fit_zero_baseline(train))
     for name, baseline in ranked.items():
-        gains[name] = evaluate.ndcg(WeightBaselineScorer(baseline, train, predictor.scorer.device), asked)
+        gains[name] = evaluate.ndcg(WeightBaselineScorer(baseline, train, predictor.scorer.device), asked, rule=rule)
     notes += _verdict(predictor, test, table, positive)
     intervals = None if estimates is None else _intervals(predictor, estimates, test, rows, coverage)
     return replace(table, notes=(*table.notes, *notes), ndcg=gains, intervals=intervals)

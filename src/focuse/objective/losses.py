@@ -7,7 +7,8 @@ that large scores neither overflow nor lose digits. h⁺ and h⁻ are the scores
 scores if there is no layer.
 
 Training minimizes an *objective*, which also depends on weights and β: `FocusedLoss` (FocusE, then one of LOSSES),
-`SoftLabelLoss`, `SquaredError` or `WeightCrossEntropy`. A `FusedObjective` describes an objective to the C++ and Triton kernels.
+`SoftLabelLoss`, `SquaredError` or `WeightCrossEntropy`. A `FusedObjective` describes an objective to the C++ and
+Triton kernels.
 
 A regularizer adds strength · Σ|x|ᵖ over embeddings to the loss of every batch. For n3, |x| is the modulus of a complex
 number (Lacroix et al., 2018). The scope of the sum is one of:

@@ -15,7 +15,7 @@ import torch
 
 from focuse.data.graph import Graph, Weights
 from focuse.data.triple_index import TripleIndex, id_tensors, relevant_triple_index
-from focuse.data.weights import unit_strength
+from focuse.data.weights import strength
 from focuse.engines.base import ModelScorer
 from focuse.evaluation.metrics import rank_metrics
 from focuse.evaluation.ranking import rank_graph
@@ -86,14 +86,15 @@ def confidence_validator(
 def rank_validator(
     valid: Graph, train: Graph, known: Sequence[Graph], threshold: float, seed: int, device: str = "cpu"
 ) -> RankValidator | None:
-    """Return a validator of the triples with weight ≥ `threshold`, filtered by `known`; None if there are none.
+    """Return a validator of the triples of strength ≥ `threshold`, filtered by `known`; None if there are none.
 
+    Where relations differ in their units, the strength is the fraction of the relation's weights that are not stronger.
     If fewer than MIN_TRIPLES reach the threshold, the top decile by weight (at least MIN_TRIPLES) is used. If there are
     more than MAX_TRIPLES, a random sample of that size is used.
     """
     if not len(valid):
         return None
-    weight = unit_strength(valid, train)
+    weight = strength(valid, train).high
     rows = np.flatnonzero(weight >= threshold)
     if len(rows) < MIN_TRIPLES:
         wanted = min(len(valid), max(MIN_TRIPLES, len(valid) // 10))
