@@ -251,17 +251,20 @@ class RunFolder:
 
         def write() -> None:
             new = self.path / NEW_METADATA
-            shutil.rmtree(new, ignore_errors=True)
-            with writing(self.path):
-                new.mkdir()
-                write_metadata(new, settings, splits, normalizer)
-                for entry in sorted(new.iterdir(), key=lambda entry: entry.name == CONFIG):  # it makes the run complete
-                    fsync_path(entry)
-                    if entry.name == CONFIG:
-                        fsync_path(self.path)
-                    os.replace(entry, self.path / entry.name)
-                fsync_path(self.path)
-            self._clean_temporary()
+            try:
+                shutil.rmtree(new, ignore_errors=True)
+                with writing(self.path):
+                    new.mkdir()
+                    write_metadata(new, settings, splits, normalizer)
+                    for entry in sorted(new.iterdir(), key=lambda entry: entry.name == CONFIG):
+                        fsync_path(entry)
+                        fsync_path(self.path)  # run.toml comes last, when all that it needs is on the disk
+                        os.replace(entry, self.path / entry.name)
+                    fsync_path(self.path)
+            finally:
+                with deferred_signals():
+                    shutil.rmtree(new, ignore_errors=True)
+            self._remove(REQUEST)
 
         if self.exists:
             self.group.run_on_main(write)
