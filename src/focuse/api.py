@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from focuse.data.splits import Splits
 from focuse.data.triple_index import filter_index
 from focuse.data.weights import Normalizer
 from focuse.engines.factory import choose_device, explain_memory_errors, make_group_scorer
-from focuse.engines.process_group import ProcessGroup, current_group, init_group, join_group
+from focuse.engines.process_group import PEER_LOST, ProcessGroup, current_group, init_group, is_peer_lost, join_group
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError, Stopped, counted
 from focuse.evaluation.evaluate import Evaluation, evaluate
@@ -37,7 +36,8 @@ from focuse.models.checks import check_scores
 from focuse.models.registry import MODELS, model_class, model_family
 from focuse.results import ResultTable
 from focuse.rules.augmentation import with_inferred
-from focuse.storage.run_folder import RunFolder
+from focuse.storage.metadata import write_metadata
+from focuse.storage.run_folder import REQUEST, RunFolder, resume_command
 from focuse.storage.tables import Checkpoint, ShardedTables, check_tables, make_table_storage
 from focuse.storage.tensors import WriteError
 from focuse.system import limited_memory
@@ -54,6 +54,7 @@ from focuse.training.extend import Extension, RequestedChange, build_extension, 
 from focuse.training.label_exponent import LabelExponentTrial, choose_label_exponent, read_trials, write_trials
 from focuse.training.memory_planner import partition_if_needed
 from focuse.training.problem import build_model
+from focuse.training.request import TrainingInput, check_unchanged, read_request
 from focuse.training.shared_memory import PreparedData, prepare_once_per_machine
 from focuse.training.trainer import Trainer, make_trainer
 
@@ -506,13 +507,16 @@ class Run:
         """Write the run to a new folder."""
         if self.last is None:
             raise FocuseError("this run was loaded from a folder; copy that folder instead")
-        RunFolder.create(Path(folder), self.settings, self.splits, self.normalizer, fill=self._fill).unlock()
+        store = RunFolder(Path(folder))
+        store.create(self._write)
+        store.unlock()
         if self.folder is None:
             self.folder, self.tables_checksum = Path(folder), fingerprint(Path(folder))
             self.fitted.store(self.folder, self.tables_checksum)
 
-    def _fill(self, store: RunFolder) -> None:
-        """Write everything but the metadata to a folder that is not published yet."""
+    def _write(self, store: RunFolder) -> None:
+        """Write the run to a folder that does not exist under its name yet."""
+        write_metadata(store.path, self.settings, self.splits, self.normalizer)
         if self.last is not None:
             store.truncate_history(self.history)
             store.finish(self.last)
@@ -558,7 +562,8 @@ def train(
     node_attributes
         Rows of entity, attribute and value, for literale-complex, literale-distmult, transea and kblrn.
     out
-        Folder to which the run is written during training, so that it can be resumed.
+        Folder of the run, which can be resumed from then on. It is created before anything is read if all sources are
+        files, and otherwise (frames, rows, graphs) once they are read and split, before the first training.
     progress
         Whether to show progress, or a reporter.
     callbacks, track
@@ -580,37 +585,86 @@ def train(
     all_callbacks = _callbacks(callbacks, track)
     if out is not None and RunFolder.was_created_by(Path(out), group):  # torchrun has restarted its processes
         return resume(str(out), progress=progress, callbacks=all_callbacks, deadline=deadline)
+    given = TrainingInput(
+        graph, valid, test, known_negatives, node_attributes, inferred_triples, rules, valid_fraction, test_fraction,
+        undirected,
+    )  # fmt: skip
+    folder = None if out is None else RunFolder(Path(out), make_table_storage(chosen.engine, group))
     reporter = make_reporter(progress if current_group().is_main else False)
-    graph = graph if undirected is None else partial(read, graph, undirected=undirected)
-    given = graph, valid, test, valid_fraction, test_fraction, known_negatives, node_attributes, inferred_triples, rules
-    prepare = partial(_prepare, chosen, reporter, *given)
-    with limited_memory(chosen.memory_limit), explain_memory_errors():
-        resolved, splits, normalizer = prepare_once_per_machine(prepare) if chosen.engine == "sharded" else prepare()
-        resolved = partition_if_needed(resolved, splits, reporter, out is not None)
-        preparation.report_settings(resolved, reporter)
-        resolved, label_exponent_trials = choose_label_exponent(resolved, splits, normalizer, reporter, deadline)
-        folder = None if out is None else RunFolder.ensure_new(Path(out), group)
-        callback_reporter = CallbackReporter(reporter, all_callbacks, splits, folder)
-        trainer = make_trainer(resolved, splits, normalizer, callback_reporter, deadline=deadline)
-        if out is not None:  # created now, so that settings that do not fit into memory leave no folder
-            tables, fill = make_table_storage(resolved.engine, group), partial(_fill, trainer, label_exponent_trials)
-            trainer.folder = RunFolder.create(Path(out), resolved, splits, normalizer, tables, fill)
-        with _useful_folder(trainer):
-            return train_to_end(trainer, splits, normalizer, callback_reporter, label_exponent_trials)
+    session = _Session(folder, reporter, all_callbacks, deadline)
+    with limited_memory(chosen.memory_limit), explain_memory_errors(), _discarded_on_failure(folder):
+        request = group.run_on_main(lambda: given.request(chosen))  # another machine may not have the files
+        if folder is not None and request is not None:
+            folder.create(lambda store: (store.path / REQUEST).write_text(request, encoding="utf-8"))
+        return _remaining_phases(session, *_prepare(session, chosen, given))
+
+
+@dataclass(frozen=True)
+class _Session:
+    """What all phases of a training share; `folder` is that of the run, None if it is not stored."""
+
+    folder: RunFolder | None
+    reporter: Reporter
+    callbacks: list[Callback]
+    deadline: float
+
+    @contextmanager
+    def phase(self, doing: str, model: str) -> Iterator[None]:
+        """Turn an interrupt into `Stopped` if the training can be resumed: it then continues with this phase."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self.folder is None or not self.folder.exists:
+                raise
+            command = resume_command(self.folder.path, model, self.folder.group)
+            raise Stopped(f"stopped while {doing}; continue with: {command}") from None
 
 
 @contextmanager
-def _useful_folder(trainer: Trainer) -> Iterator[None]:
-    """Remove the folder of a training that fails before anything can be resumed from it."""
-    created = trainer.folder and trainer.folder.last_saved
+def _discarded_on_failure(folder: RunFolder | None) -> Iterator[None]:
+    """Unlock the folder of a new training, and remove it if the training fails before it has stored any progress."""
     try:
         yield
     except (Stopped, WriteError):  # the run can be resumed
         raise
-    except Exception:
-        if trainer.folder is not None and not trainer.progress.epoch and trainer.folder.last_saved == created:
-            shutil.rmtree(trainer.folder.path, ignore_errors=True)
+    except Exception as error:
+        lost = is_peer_lost(error) or str(error) == PEER_LOST  # not the fault of this training
+        if folder is not None and folder.exists and not folder.has_progress and not lost:
+            folder.discard()
         raise
+    finally:
+        if folder is not None:
+            folder.unlock()
+
+
+def _prepare(session: _Session, chosen: Config, given: TrainingInput) -> PreparedData:
+    """Return the resolved settings, the splits and the normalizer of the user's input, and write them to the folder."""
+    folder, reporter = session.folder, session.reporter
+    with session.phase("reading the input", chosen.model):
+        prepare = partial(_read_and_split, chosen, reporter, given)
+        resolved, splits, normalizer = prepare_once_per_machine(prepare) if chosen.engine == "sharded" else prepare()
+        resolved = partition_if_needed(resolved, splits, reporter, folder is not None)
+        preparation.report_settings(resolved, reporter)
+        if folder is not None:
+            folder.store_tables_in(make_table_storage(resolved.engine, folder.group))
+            folder.write_metadata(resolved, splits, normalizer)
+        return resolved, splits, normalizer
+
+
+def _remaining_phases(
+    session: _Session, settings: Config, splits: Splits, normalizer: Normalizer, checkpoint: Checkpoint | None = None
+) -> Run:
+    """Run the phases of a training that follow its preparation; each continues with what the folder holds of it."""
+    folder, reporter, deadline = session.folder, session.reporter, session.deadline
+    with session.phase("choosing the label exponent", settings.model):
+        settings, trials = choose_label_exponent(settings, splits, normalizer, reporter, folder, deadline)
+    with session.phase("training", settings.model):
+        path = None if folder is None else folder.path
+        callback_reporter = CallbackReporter(reporter, session.callbacks, splits, path)
+        trainer = make_trainer(settings, splits, normalizer, callback_reporter, folder, checkpoint, deadline)
+        if folder is not None and checkpoint is None and settings.init_from is not None:
+            folder.save(trainer.checkpoint())  # that run may have been deleted when this one is resumed
+        return train_to_end(trainer, splits, normalizer, callback_reporter, trials)
 
 
 def _callbacks(callbacks: Sequence[object], track: Sequence[str] | str | None) -> list[Callback]:
@@ -620,39 +674,22 @@ def _callbacks(callbacks: Sequence[object], track: Sequence[str] | str | None) -
     return [*make_callbacks(callbacks), *(make_trackers(track) if track else ())]
 
 
-def _prepare(
-    chosen: Config,
-    reporter: Reporter,
-    graph: Any,
-    valid: Any,
-    test: Any,
-    valid_fraction: float | None,
-    test_fraction: float | None,
-    known_negatives: Any,
-    node_attributes: Any,
-    inferred_triples: Any,
-    rules: Any,
-) -> PreparedData:
-    """Return the resolved settings, the splits and the normalizer for the user's input."""
+def _read_and_split(chosen: Config, reporter: Reporter, given: TrainingInput) -> PreparedData:
+    """Return the resolved settings, the splits and the normalizer of the user's input."""
+    graph = given.graph if given.undirected is None else partial(read, given.graph, undirected=given.undirected)
     train = preparation.read_training_graph(graph, reporter)
     splits = preparation.make_splits(
-        train, valid, test, valid_fraction, test_fraction, chosen, reporter, known_negatives
-    )
-    splits = preparation.with_node_attributes(splits, node_attributes, reporter)
+        train, given.valid, given.test, given.valid_fraction, given.test_fraction, chosen, reporter,
+        given.known_negatives,
+    )  # fmt: skip
+    splits = preparation.with_node_attributes(splits, given.node_attributes, reporter)
     resolved = chosen.resolve(splits.train, choose_device(chosen.device, chosen.engine))
     normalizer = preparation.fit_training_normalizer(resolved, splits)
     if model_class(resolved.model).confidence_head is not None:
         preparation.check_confidences(splits, resolved, reporter)
-    if inferred_triples is not None or rules is not None:
-        splits = with_inferred(splits, inferred_triples, rules, resolved, reporter)
+    if given.inferred_triples is not None or given.rules is not None:
+        splits = with_inferred(splits, given.inferred_triples, given.rules, resolved, reporter)
     return preparation.ignore_equal_weights(resolved, splits, normalizer, reporter), splits, normalizer
-
-
-def _fill(trainer: Trainer, label_exponent_trials: list[LabelExponentTrial], store: RunFolder) -> None:
-    """Write the files of a new run folder other than its metadata."""
-    if trainer.config.init_from is not None:  # that run may have been deleted when this one is resumed
-        store.save(trainer.checkpoint())
-    write_trials(store, label_exponent_trials if current_group().is_main else [])
 
 
 def _check_arguments(given: dict[str, Any], out: str | Path | None) -> tuple[Config, ProcessGroup]:
@@ -698,13 +735,23 @@ def resume(
     if epochs is not None:
         epochs = SETTINGS["epochs"].coerce(epochs)
         SETTINGS["epochs"].check(epochs)
-    store, reporter = RunFolder.open(Path(folder)), make_reporter(progress if current_group().is_main else False)
+    reporter = make_reporter(progress if current_group().is_main else False)
     all_callbacks = _callbacks(callbacks, track)
-    settings, splits, normalizer = store.metadata(model)
+    store = RunFolder.open(Path(folder), unread=True)
+    given: TrainingInput | None = None
+    if store.has_metadata:
+        settings, splits, normalizer = store.metadata(model)
+    else:
+        settings, given = read_request(store, model)
     settings = replace(settings, device=choose_device(device or settings.device, settings.engine))
     group = join_group(settings.engine, settings.device)
-    store = RunFolder(store.path, make_table_storage(settings.engine, group))
+    store.store_tables_in(make_table_storage(settings.engine, group))
+    session = _Session(store, reporter, all_callbacks, deadline)
     with limited_memory(settings.memory_limit), explain_memory_errors(), store.locked():
+        if given is not None:
+            group.run_on_main(lambda: check_unchanged(store))
+            reporter.note(f"{folder}: its input was not read to the end; it is read again")
+            settings, splits, normalizer = _prepare(session, settings, given)
         checkpoint, rows = store.load_checkpoint(), store.storage.rows(len(splits.train.entities))
         if checkpoint is not None and settings.engine != "partitioned":
             check_tables(checkpoint.tables, settings, build_model(settings, splits), splits.train, Path(folder), rows)
@@ -717,9 +764,7 @@ def resume(
         store.truncate_history(checkpoint.history if checkpoint else [])
         place = f"resuming after {checkpoint.progress}" if checkpoint else "no checkpoint yet; training starts again"
         reporter.note(f"{folder}: {place}")
-        callback_reporter = CallbackReporter(reporter, all_callbacks, splits, store.path)
-        trainer = make_trainer(settings, splits, normalizer, callback_reporter, store, checkpoint, deadline)
-        made = train_to_end(trainer, splits, normalizer, callback_reporter, read_trials(store))
+        made = _remaining_phases(session, settings, splits, normalizer, checkpoint)
         return replace(made, extended=read_extended(store))
 
 
@@ -887,14 +932,16 @@ def _continue_training(base: Run, grown: Extension, out: str | Path | None, repo
     )
     if out is not None:
 
-        def fill(store: RunFolder) -> None:
+        def write(store: RunFolder) -> None:
             """Write the initial checkpoint, because a resume without it would start from random embeddings."""
+            write_metadata(store.path, grown.settings, grown.splits, grown.normalizer)
             store.truncate_history(grown.checkpoint.history)
             store.save(trainer.checkpoint())
             write_trials(store, base.label_exponent_trials)
             write_extended(store, grown.extended)
 
-        trainer.folder = RunFolder.create(Path(out), grown.settings, grown.splits, grown.normalizer, fill=fill)
+        trainer.folder = RunFolder(Path(out))
+        trainer.folder.create(write)
     made = train_to_end(trainer, grown.splits, grown.normalizer, callback_reporter, base.label_exponent_trials)
     *before, record = grown.extended
     record = {**record, "epochs": made.history[-1]["epoch"] - record["before"]}  # early stopping may have ended it

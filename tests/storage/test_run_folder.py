@@ -156,7 +156,7 @@ class TestResume:
             os.kill(os.getpid(), signal.SIGINT)
 
         listen(twice)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(Stopped, match="stopped while training; continue with: focuse train --resume"):
             train(small, tmp_path / "run")
 
     def test_history_after_the_checkpoint_is_dropped(self, small, tmp_path, whole, listen):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import numpy as np
 import pytest
@@ -38,6 +37,15 @@ class Notes(Reporter):
 
     def note(self, text: str) -> None:
         self.texts.append(text)
+
+
+class Passing(float):
+    """A deadline that passes when a test says so."""
+
+    passed = False
+
+    def __lt__(self, time: float) -> bool:
+        return self.passed
 
 
 class TestBest:
@@ -115,16 +123,28 @@ class TestChoosing:
         assert [look.label_exponent for look in run.label_exponent_trials] == [0.0, 1.0, 2.0]
         assert run.settings.label_exponent == 1.0
 
-    def test_deadline_during_trials_falls_back_to_the_default_exponent(self, planted, tmp_path):
-        with pytest.raises(Stopped):
-            focuse.train(planted, deadline=time.monotonic(), out=tmp_path / "run", **QUICK)
-        again = focuse.resume(tmp_path / "run", progress=False)
-        assert (again.settings.label_exponent, again.label_exponent_trials) == (module.DEFAULT_EXPONENT, [])
+    def test_deadline_during_trials_stops_and_resuming_continues_after_the_last_trial(
+        self, planted, tmp_path, monkeypatch
+    ):
+        whole = focuse.train(planted, out=tmp_path / "whole", **QUICK)
+        trials, made, deadline = module._trials, [], Passing()
 
-    def test_single_trial_of_exponent_zero_falls_back_to_the_default(self, planted, monkeypatch):
-        monkeypatch.setattr(module, "_trials", lambda *_: iter([LabelExponentTrial(0.0, 0.9, 0.0)]))
-        run = focuse.train(planted, **QUICK)
-        assert (run.settings.label_exponent, run.label_exponent_trials) == (module.DEFAULT_EXPONENT, [])
+        def counted(*arguments):
+            for trial in trials(*arguments):
+                made.append(trial)
+                yield trial
+                deadline.passed = True
+
+        monkeypatch.setattr(module, "_trials", counted)
+        with pytest.raises(Stopped, match="stopped while choosing the label exponent; continue with: focuse train --re"):
+            focuse.train(planted, deadline=deadline, out=tmp_path / "run", **QUICK)
+        assert [trial.label_exponent for trial in made] == [0.0]
+        with pytest.raises(FocuseError, match="nothing trained yet; continue with: focuse train --resume"):
+            focuse.load(tmp_path / "run")
+        again = focuse.resume(tmp_path / "run", progress=False)
+        assert made == again.label_exponent_trials == whole.label_exponent_trials
+        model = (tmp_path / "run" / "model.safetensors").read_bytes()
+        assert model == (tmp_path / "whole" / "model.safetensors").read_bytes()
 
     def test_small_validation_set_gives_the_default_exponent(self, small):
         notes = Notes()

@@ -122,21 +122,15 @@ class Layout:
     delimiter: Annotated[str | None, option("Separator of a text file. Default: detected.", "Input")] = None
     header: Annotated[bool | None, option("Whether the first line is a header. Default: detected.", "Input")] = None
 
-    def read(
-        self, source: str | Path, relation_weights: Path | None = None, command: str = "describe", **more: Any
-    ) -> Graph:
-        """Read a graph from a file; commands that an error proposes are the user's own one, or `focuse COMMAND`."""
-        from focuse.data.readers import read
+    def read(self, source: str | Path, relation_weights: Path | None = None, **more: Any) -> Graph:
+        """Read a graph from a file; commands that an error proposes are the user's own one, or `focuse describe`."""
+        return read_for("describe", source, **self.read_options(relation_weights), **more)
 
+    def read_options(self, relation_weights: Path | None = None) -> dict[str, Any]:
+        """Return the keyword arguments of `focuse.read` that are given."""
         given: dict[str, Any] = {name: value for name, value in vars(self).items() if value is not None}
         given |= {name: parse_names(given[name]) for name in ("columns", "weight_columns") if name in given}
-        try:
-            return read(source, relation_weights=relation_weights, **given, **more)
-        except FocuseError as error:
-            proposed, typed = f"focuse describe {shlex.quote(str(source))}", [command, shlex.quote(str(source))]
-            if sys.argv[1:2] == [command] and str(source) in sys.argv:
-                typed = list(map(shlex.quote, sys.argv[1:]))
-            raise FocuseError(str(error).replace(proposed, f"focuse {' '.join(typed)}")) from None
+        return given if relation_weights is None else {**given, "relation_weights": relation_weights}
 
     def arguments(self) -> list[str]:
         """Return the words that give these options in a shell."""
@@ -154,6 +148,19 @@ class Layout:
             named = next(name for name, value in vars(self).items() if value is not None)
             raise FocuseError(f"{named} requires a file to read; remove it")
         return [None if source is None else self.read(source) for source in sources]
+
+
+def read_for(command: str, source: str | Path, **options: Any) -> Graph:
+    """Read a graph from a file; commands that an error proposes are the user's own one, or `focuse COMMAND`."""
+    from focuse.data.readers import read
+
+    try:
+        return read(source, **options)
+    except FocuseError as error:
+        proposed, typed = f"focuse describe {shlex.quote(str(source))}", [command, shlex.quote(str(source))]
+        if sys.argv[1:2] == [command] and str(source) in sys.argv:
+            typed = list(map(shlex.quote, sys.argv[1:]))
+        raise FocuseError(str(error).replace(proposed, f"focuse {' '.join(typed)}")) from None
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:

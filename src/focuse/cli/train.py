@@ -25,10 +25,11 @@ from focuse.cli.options import (
     Valid,
     ValidFraction,
     option,
+    read_for,
     setting_option,
 )
 from focuse.cli.output import emit, next_line
-from focuse.errors import FocuseError, counted
+from focuse.errors import FocuseError, Stopped, counted
 
 TRACKERS = ("tensorboard:", "mlflow", "wandb")
 CHANGED_BY_RESUME = {"resume", "epochs", "device", "quiet", "as_json", "callback", "track"}
@@ -66,7 +67,7 @@ def train(
     """Train embeddings of a graph with edge weights and write a run, which can be evaluated and predicts links.
 
     At the end, it prints how good the run is next to a ranking by frequency, and the five most probable new links.
-    Ctrl-C saves a checkpoint; --resume continues from it.
+    The folder of the run exists from the beginning; whenever the command is stopped, --resume continues.
     """
     if settings["model"] in ("list", "pykeen:list"):
         return _list_models(settings["model"], as_json)
@@ -78,6 +79,7 @@ def train(
         raise FocuseError("train needs a GRAPH: focuse train GRAPH (or --resume RUN)")
     else:
         from focuse import api
+        from focuse.training.request import FileSource
 
         extra: dict[str, Any] = {
             "known_negatives": known_negatives,
@@ -87,12 +89,17 @@ def train(
         }
         given = given if config is None else _settings(config, given, extra, layout)
         # Graphs are read when they are needed: of several processes on a machine, one reads them.
-        read = [source and partial(layout.read, source, relation_weights) for source in (None, valid, test)]
-        read[0] = partial(layout.read, graph, relation_weights, "train")
+        options = layout.read_options(relation_weights)
+        commands = (("train", graph), ("describe", valid), ("describe", test))
+        read = [path and FileSource(path, options, partial(read_for, command)) for command, path in commands]
         more = {"valid_fraction": valid_fraction, "test_fraction": test_fraction, "track": track or (), **extra}
         with nullcontext(out) if out is not None else _new_folder(graph) as folder:
             run = api.train(read[0], valid=read[1], test=read[2], out=folder, **progress, **more, **given)
-    _report(run, as_json)
+    try:
+        _report(run, as_json)
+    except KeyboardInterrupt:
+        command = next_line(run.settings.model, "train", "--resume", str(run.folder)).removeprefix("next: ")
+        raise Stopped(f"stopped; the training is complete, continue with: {command}") from None
 
 
 def _several_processes() -> bool:
@@ -116,8 +123,11 @@ def _new_folder(graph: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        with suppress(OSError):  # it is not empty
-            os.removedirs(folder)
+        with suppress(OSError):  # it is not empty, or the training has removed it
+            folder.rmdir()
+        if not folder.exists():
+            with suppress(OSError):
+                os.removedirs(folder.parent)
 
 
 def _list_models(model: str, as_json: bool) -> None:

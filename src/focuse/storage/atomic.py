@@ -28,7 +28,7 @@ TENSOR_FILES = (
     "normaliser", "columns", "numbers", "calibration", "weights", "probability",
 )  # fmt: skip
 RUN_FILES = (
-    *("run.toml", "history.jsonl", "entities.parquet", "relations.parquet", "job.txt", "training.lock"),
+    *("request.json", "run.toml", "history.jsonl", "entities.parquet", "relations.parquet", "job.txt", "training.lock"),
     *("label_exponent.json", "sharpness.json", "extended.json"),
     *(f"{name}.safetensors" for name in TENSOR_FILES),
 )

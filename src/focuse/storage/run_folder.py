@@ -3,6 +3,7 @@
 The folder holds everything that prediction and resuming need. Nothing is pickled, and every file is replaced as a
 whole, so that readers never see a part of one.
 
+    request.json                     the files and settings of the training, until the files of metadata are written
     run.toml                         the resolved settings, the format version and checksums
     entities.parquet                 the names of entities
     relations.parquet                the names of relations
@@ -43,6 +44,7 @@ from focuse.data.splits import Splits
 from focuse.data.weights import Normalizer
 from focuse.engines.process_group import ProcessGroup
 from focuse.errors import FocuseError
+from focuse.models.registry import trust_option
 from focuse.storage.atomic import DISK_FULL_ERRORS, ProcessLock, fsync_path, lock_holder, replace_file
 from focuse.storage.metadata import CONFIG, Metadata, read_metadata, run_file, write_metadata, write_settings
 from focuse.storage.tables import MODEL, ONE_PROCESS, PARTITIONS, Checkpoint, TableStorage
@@ -50,6 +52,8 @@ from focuse.storage.tensors import OR_RESUME, Tables, check_row, has_checksums, 
 from focuse.system import deferred_signals
 
 HISTORY, LOCK = "history.jsonl", "training.lock"
+REQUEST = "request.json"  # what the training was asked for, until its metadata are written (training/request.py)
+NEW_METADATA = ".metadata"  # a folder in which metadata are written before they appear
 JOB = "job.txt"  # holds the name of the torchrun job that created the run
 CREATED_FOLDERS: set[Path] = set()  # run folders that this process has created
 
@@ -66,6 +70,9 @@ class RunFolder:
         self.storage.path = path
         self.group = self.storage.group
         self.last_saved = time.monotonic()
+        self.exists = False  # whether this object has created the folder or opened it
+        self.has_progress = False  # whether this object has stored an epoch, or a part of one
+        self._new_parents: list[Path] = []
         self._lock: ProcessLock | None = None
 
     @property
@@ -88,7 +95,7 @@ class RunFolder:
             if target.exists() and (not target.is_dir() or any(target.iterdir())):
                 if holder := lock_holder(target / LOCK):
                     raise FocuseError(f"{target}: is in use by {holder}; choose another folder, or wait for it")
-                advice = "choose another folder" + (", or resume it" if (target / CONFIG).is_file() else "")
+                advice = "choose another folder" + (", or resume it" if _is_run(target) else "")
                 fault = "exists and is not empty" if target.is_dir() else "is a file"
                 raise FocuseError(f"{target}: {fault}; {advice}")
             if not target.name:
@@ -97,52 +104,52 @@ class RunFolder:
 
         return Path(group.run_on_main(check))
 
-    @classmethod
-    def create(
-        cls,
-        path: Path,
-        settings: Config,
-        splits: Splits,
-        normalizer: Normalizer,
-        storage: TableStorage | None = None,
-        fill: Callable[[RunFolder], None] = lambda folder: None,
-    ) -> RunFolder:
-        """Create a run folder with its metadata and the files that `fill` adds.
+    def create(self, write: Callable[[RunFolder], object]) -> None:
+        """Create the folder with the files that `write` writes to its path.
 
-        The folder appears complete and locked, or not at all. With several processes, `fill` is called after the folder
-        has appeared.
+        The folder appears complete and locked, or not at all. With several processes, the main process creates it.
         """
-        folder, metadata = cls(path, storage), (settings, splits, normalizer)
-        CREATED_FOLDERS.add(path.resolve())
-        first_fill = fill if folder.group.is_single else _write_job
-        folder.storage.path = folder.group.run_on_main(lambda: folder._create(metadata, first_fill))
-        if not folder.group.is_single:
-            fill(folder)
-        return folder
+        CREATED_FOLDERS.add(self.path.resolve())
+        self.storage.path = self.group.run_on_main(lambda: self._create(write))
+        self.exists = True
 
-    def _create(self, metadata: Metadata, fill: Callable[[RunFolder], None]) -> Path:
+    def _create(self, write: Callable[[RunFolder], object]) -> Path:
         path = self.ensure_new(self.path)
         _remove_abandoned(path)
         temporary = self.storage.path = path.with_name(f".{path.name}.{os.getpid()}")
-        created = False
+        self._new_parents = [parent for parent in path.parents if not parent.exists()]
         try:  # this begins before the folder exists, because a pending interrupt is raised just after it is created
             try:
                 temporary.mkdir(parents=True)
             except OSError as error:
                 raise FocuseError(f"{path}: {error.strerror or error}; choose a folder that can be written") from None
             with writing(path):
-                write_metadata(temporary, *metadata)
-                fill(self)
+                write(self)
+                if not self.group.is_single:
+                    (temporary / JOB).write_text(self.group.job, encoding="utf-8")
                 self._move_into_place(path)
-            created = True
         except FocuseError as error:
             raise FocuseError(str(error).replace(str(temporary), str(path)).replace(OR_RESUME, "")) from None
         finally:
             with deferred_signals():  # a second Ctrl-C must not interrupt the removal
-                if not created:
+                self.storage.path = path
+                if not self.exists:
                     self.unlock()
                 shutil.rmtree(temporary, ignore_errors=True)
+                if not self.exists:
+                    self._remove_new_parents()
         return path
+
+    def _remove_new_parents(self) -> None:
+        for parent in self._new_parents:
+            with suppress(OSError):  # another process has written to it
+                parent.rmdir()
+
+    def discard(self) -> None:
+        """Remove the folder, and the empty folders above it that were created for it."""
+        self.unlock()
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._remove_new_parents()
 
     def _move_into_place(self, path: Path) -> None:
         """Flush the temporary folder to the disk, lock it and rename it to `path`."""
@@ -157,18 +164,37 @@ class RunFolder:
         except OSError:
             self.ensure_new(path)  # raises a better error if another process has created the run
             raise
-        self.storage.path = path
+        self.storage.path, self.exists = path, True
         if self._lock is not None:
             self._lock.path = path / LOCK
         fsync_path(path.parent)
         self._acquire()
 
     @classmethod
-    def open(cls, path: Path, storage: TableStorage | None = None) -> RunFolder:
-        """Return the folder of an existing run; raise FocuseError if there is none."""
-        if not (path / CONFIG).is_file():
+    def open(cls, path: Path, storage: TableStorage | None = None, *, unread: bool = False) -> RunFolder:
+        """Return the folder of an existing run; raise FocuseError if there is none.
+
+        With `unread`, it may also be one whose training was stopped before its input was read.
+        """
+        if not _is_run(path):
             raise FocuseError(f"{path}: not a run (no {CONFIG}); give a folder that 'focuse train' created")
-        return cls(path, storage)
+        if not unread and not (path / CONFIG).is_file():
+            holder, command = lock_holder(path / LOCK), resume_command(path)
+            advice = f"wait for {holder}, which reads it" if holder else f"continue with: {command}"
+            raise FocuseError(f"{path}: the input of its training is not read yet; {advice}")
+        folder = cls(path, storage)
+        folder.exists = True
+        return folder
+
+    @property
+    def has_metadata(self) -> bool:
+        """Whether the input was read and the metadata are written."""
+        return (self.path / CONFIG).is_file()
+
+    def store_tables_in(self, storage: TableStorage) -> None:
+        """Read and write the tables by another storage from here on."""
+        storage.path = self.path
+        self.storage, self.group = storage, storage.group
 
     @staticmethod
     def was_created_by(path: Path, group: ProcessGroup) -> bool:
@@ -178,7 +204,7 @@ class RunFolder:
 
         def is_ours() -> bool:
             job = path / JOB
-            return job.is_file() and (path / CONFIG).is_file() and job.read_text(encoding="utf-8") == group.job
+            return job.is_file() and _is_run(path) and job.read_text(encoding="utf-8") == group.job
 
         return bool(group.run_on_main(is_ours))
 
@@ -220,9 +246,38 @@ class RunFolder:
         """Return settings, splits and weight scaling; `model` is the model's class, if that cannot be imported."""
         return read_metadata(self.path, model)
 
+    def write_metadata(self, settings: Config, splits: Splits, normalizer: Normalizer) -> None:
+        """Write the metadata, which replace the request, or create the folder with them if it does not exist."""
+
+        def write() -> None:
+            new = self.path / NEW_METADATA
+            try:
+                shutil.rmtree(new, ignore_errors=True)
+                with writing(self.path):
+                    new.mkdir()
+                    write_metadata(new, settings, splits, normalizer)
+                    for entry in sorted(new.iterdir(), key=lambda entry: entry.name == CONFIG):
+                        fsync_path(entry)
+                        fsync_path(self.path)  # run.toml comes last, when all that it needs is on the disk
+                        os.replace(entry, self.path / entry.name)
+                    fsync_path(self.path)
+            finally:
+                with deferred_signals():
+                    shutil.rmtree(new, ignore_errors=True)
+            self._remove(REQUEST)
+
+        if self.exists:
+            self.group.run_on_main(write)
+        else:
+            self.create(lambda folder: write_metadata(folder.path, settings, splits, normalizer))
+
+    def write_settings(self, settings: Config) -> None:
+        """Replace the settings."""
+        self.group.run_on_main(lambda: write_settings(self.path, settings))
+
     def continue_with(self, settings: Config, checkpoint: Checkpoint | None) -> None:
         """Prepare a run to continue with other settings; it predicts with its checkpoint until it is finished again."""
-        self.group.run_on_main(lambda: write_settings(self.path, settings))
+        self.write_settings(settings)
         if checkpoint is not None:
             self.save(checkpoint)
             # The tables change from here on.
@@ -239,6 +294,7 @@ class RunFolder:
         self.group.run_on_main(self._sync_history)
         self.storage.save(checkpoint)
         self.last_saved = time.monotonic()
+        self.has_progress |= bool(checkpoint.progress.epoch or checkpoint.progress.batch)
 
     def load_checkpoint(self, device: str = "cpu") -> Checkpoint | None:
         """Return the checkpoint with the history up to it, or None if there is none yet."""
@@ -261,7 +317,9 @@ class RunFolder:
         self.group.run_on_main(self._clean_temporary)
 
     def _clean_temporary(self) -> None:
-        """Remove files that a killed process left half-written."""
+        """Remove files that a killed process left half-written, and a request that the metadata have replaced."""
+        shutil.rmtree(self.path / NEW_METADATA, ignore_errors=True)
+        self._remove(REQUEST)
         for pattern in (".*.*.[0-9]*", ".tmp*"):
             for temporary in self.path.glob(pattern):
                 temporary.unlink(missing_ok=True)
@@ -270,7 +328,7 @@ class RunFolder:
         """Return the final tables and the history; an unfinished run has its best tables so far."""
         if (self.path / MODEL).exists():
             return self.storage.read_model(device), self.history(self.storage.last_epoch())
-        command = f"focuse train --resume {shlex.quote(str(self.path))}"
+        command = resume_command(self.path)
         if (self.path / PARTITIONS).is_dir():
             raise FocuseError(f"{self.path}: its tables are still in partitions; finish it with: {command}")
         checkpoint = self.load_checkpoint(device)
@@ -282,6 +340,7 @@ class RunFolder:
 
     def append(self, row: dict[str, Any]) -> None:
         """Append the line of an epoch to the history."""
+        self.has_progress = True
         if self.group.is_main:
             path = self.path / HISTORY
             with writing(path), path.open("a", encoding="utf-8", newline="\n") as file:
@@ -324,6 +383,20 @@ class RunFolder:
             return rows
 
 
+def _is_run(path: Path) -> bool:
+    """Return whether a folder holds a run, if only one whose input is not read yet."""
+    return (path / CONFIG).is_file() or (path / REQUEST).is_file()
+
+
+def resume_command(path: Path, model: str = "", group: ProcessGroup = ONE_PROCESS) -> str:
+    """Return the command that continues the training of a run with this model.
+
+    >>> resume_command(Path("runs/my skills"))
+    "focuse train --resume 'runs/my skills'"
+    """
+    return f"{group.command}{trust_option(model)} train --resume {shlex.quote(str(path))}"
+
+
 def _remove_abandoned(path: Path) -> None:
     """Remove the temporary folders of processes that were killed while they created a run at `path`."""
     import psutil  # type: ignore[import-untyped]  # imported here, because most commands create no run
@@ -343,8 +416,3 @@ def _parse_row(line: bytes, number: int, required: bool) -> dict[str, Any]:
     except (ValueError, TypeError, RecursionError) as error:
         fault = error if str(error).startswith("altered") else "altered since it was written"
         raise ValueError(f"line {number} was {fault}") from None
-
-
-def _write_job(folder: RunFolder) -> None:
-    """Write the name of the torchrun job that creates a run."""
-    (folder.path / JOB).write_text(folder.group.job, encoding="utf-8")

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import gc
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, astuple, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,6 @@ MIN_VALIDATION_TRIPLES = 200  # with fewer, the MRR of a tenth of them is too no
 # A short training has the epochs divided by TRIAL_EPOCHS_DIVISOR, but at least MIN_TRIAL_EPOCHS epochs.
 TRIAL_EPOCHS_DIVISOR, MIN_TRIAL_EPOCHS = 4, 10
 FILE = "label_exponent.json"
-NOT_SAVED = "the label exponent was being selected, so nothing is saved yet; set label_exponent to skip the selection"
 
 
 @dataclass(frozen=True)
@@ -63,32 +62,48 @@ class _WithoutNotes(Reporter):
 
 
 def choose_label_exponent(
-    settings: Config, splits: Splits, normalizer: Normalizer, reporter: Reporter, deadline: float = math.inf
+    settings: Config,
+    splits: Splits,
+    normalizer: Normalizer,
+    reporter: Reporter,
+    folder: RunFolder | None = None,
+    deadline: float = math.inf,
 ) -> tuple[Config, list[LabelExponentTrial]]:
-    """Return the settings with a label exponent and the trials that selected it; unchanged if no choice is needed.
+    """Return the settings with a label exponent and the trials that selected it; unchanged if it is chosen already.
 
-    At the `deadline` (in terms of time.monotonic) the trials so far decide, or the default is used.
+    The choice and each finished trial are written to the folder of the run; trials that it has are not repeated. At the
+    `deadline` (in terms of time.monotonic), KeyboardInterrupt is raised.
     """
+    trials = [] if folder is None else read_trials(folder)
     if settings.weight_mode != "soft-labels" or settings.label_exponent is not None:
-        return settings, []
+        return settings, trials
     stopping = split_validation(splits.valid, settings.stop_fraction, settings.seed).stopping
     if len(stopping) < MIN_VALIDATION_TRIPLES:
         reporter.note(
             f"{len(stopping):,} validation triples are too few to choose a label exponent "
             f"({MIN_VALIDATION_TRIPLES} are needed); {DEFAULT_EXPONENT:g} is used; label_exponent sets another"
         )
-        return settings.derive(label_exponent=DEFAULT_EXPONENT), []
-    trials = []
-    for trial in _trials(settings, splits, normalizer, stopping, reporter, deadline):
-        reporter.note(str(trial))
-        trials.append(trial)
-        if trial.top_mrr < trials[0].top_mrr - TOLERANCE:  # a higher exponent would lower the top-decile MRR further
-            break
-    if len(trials) < 2:  # the deadline came before there was a second trial to compare with
-        return settings.derive(label_exponent=DEFAULT_EXPONENT), []
-    chosen = select_label_exponent(trials)
-    reporter.note(f"Label exponent {chosen:g} selected on {len(stopping):,} validation triples")
-    return settings.derive(label_exponent=chosen), trials
+        chosen, trials = DEFAULT_EXPONENT, []
+    else:
+        more = _trials(settings, splits, normalizer, stopping, reporter, deadline, len(trials))
+        while not _is_decided(trials):
+            trial = next(more)
+            reporter.note(str(trial))
+            trials.append(trial)
+            if folder is not None:
+                folder.group.run_on_main(partial(write_trials, folder, trials))
+        chosen = select_label_exponent(trials)
+        reporter.note(f"Label exponent {chosen:g} selected on {len(stopping):,} validation triples")
+    settings = settings.derive(label_exponent=chosen)
+    if folder is not None:
+        folder.write_settings(settings)
+    return settings, trials
+
+
+def _is_decided(trials: list[LabelExponentTrial]) -> bool:
+    """Return whether all exponents were tried, or a higher one would lower the top-decile MRR further."""
+    lower = bool(trials) and trials[-1].top_mrr < trials[0].top_mrr - TOLERANCE
+    return lower or len(trials) > len(CANDIDATE_EXPONENTS)
 
 
 def select_label_exponent(trials: list[LabelExponentTrial]) -> float:
@@ -110,23 +125,24 @@ def select_label_exponent(trials: list[LabelExponentTrial]) -> float:
 
 
 def _trials(
-    settings: Config, splits: Splits, normalizer: Normalizer, stopping: Graph, reporter: Reporter, deadline: float
+    settings: Config,
+    splits: Splits,
+    normalizer: Normalizer,
+    stopping: Graph,
+    reporter: Reporter,
+    deadline: float,
+    done: int,
 ) -> Iterator[LabelExponentTrial]:
-    """Yield one trial per label exponent, beginning with the training without weights."""
+    """Yield one trial per label exponent after those that are done, beginning with the training without weights."""
     some = np.random.default_rng(settings.seed).permutation(len(stopping))[:MAX_TRIPLES]
     judged = AlignedGraph(stopping.select(np.sort(some)))
     known = relevant_triple_index([splits.train, splits.valid, splits.test], judged.graph, settings.device)
     unjudged = replace(splits, valid=stopping.select(np.empty(0, np.int64)))
     epochs = min(settings.epochs, max(settings.epochs // TRIAL_EPOCHS_DIVISOR, MIN_TRIAL_EPOCHS))
-    for label_exponent in (UNWEIGHTED, *CANDIDATE_EXPONENTS):
+    for label_exponent in (UNWEIGHTED, *CANDIDATE_EXPONENTS)[done:]:
         short = replace(settings, label_exponent=label_exponent, epochs=epochs)
         trainer = make_trainer(short, unjudged, normalizer, _WithoutNotes(reporter), deadline=deadline)
-        try:
-            trainer.run()
-        except KeyboardInterrupt:
-            if time.monotonic() < deadline:
-                raise KeyboardInterrupt(NOT_SAVED) from None
-            return
+        trainer.run()
         found = evaluate(trainer.engine.scorer, judged, splits.train, known)
         del trainer
         gc.collect()  # a trainer is part of reference cycles, which would keep the tables of every trial

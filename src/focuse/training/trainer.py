@@ -7,7 +7,6 @@ result is bitwise equal to that of an uninterrupted training.
 from __future__ import annotations
 
 import math
-import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,12 +26,11 @@ from focuse.engines.process_group import current_group
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError, Stopped
 from focuse.evaluation.ranking import sample_size
-from focuse.models.registry import trust_option
 from focuse.objective.negatives import Batch, Negatives
 from focuse.objective.randomness import EpochOrder, StreamKey, epoch_order, stream_seed
 from focuse.objective.semi_supervised import SamplePool, make_pool_schedule
 from focuse.random_streams import RandomStream
-from focuse.storage.run_folder import RunFolder
+from focuse.storage.run_folder import RunFolder, resume_command
 from focuse.storage.tables import Checkpoint, Progress
 from focuse.storage.tensors import Tables
 from focuse.system import check_memory_limit, interruptible
@@ -227,10 +225,8 @@ class Trainer:
         if self.folder is None:
             raise KeyboardInterrupt
         self.folder.save(self.checkpoint())
-        raise Stopped(
-            f"stopped after {self.progress}, saved; continue with: "
-            f"{self.group.command}{trust_option(self.config.model)} train --resume {shlex.quote(str(self.folder.path))}"
-        )
+        command = resume_command(self.folder.path, self.config.model, self.group)
+        raise Stopped(f"stopped after {self.progress}, saved; continue with: {command}")
 
 
 class Placement:

@@ -52,6 +52,8 @@ def phase(folder: Path) -> str:
     if not folder.exists():
         made = any(folder.parent.glob(f".{folder.name}.*"))
         return "while its folder was made" if made else "before its folder was made"
+    if not (folder / "run.toml").exists():
+        return "while its input was read" if not (folder / ".metadata").exists() else "while its splits were written"
     parted = (folder / "partitions").is_dir()
     newest = folder / (MANIFEST if parted else CHECKPOINT)
     at, model = progress(newest), (folder / MODEL).exists()
