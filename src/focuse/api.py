@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from focuse.config import SETTINGS, Config, show_settings
 from focuse.data.graph import Graph
 from focuse.data.readers import read
-from focuse.data.splits import Splits
+from focuse.data.splits import Splits, split_validation
 from focuse.data.triple_index import filter_index
 from focuse.data.weights import Normalizer
 from focuse.engines.factory import choose_device, explain_memory_errors, make_group_scorer
@@ -21,6 +21,7 @@ from focuse.engines.process_group import PEER_LOST, ProcessGroup, current_group,
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError, Stopped, counted
 from focuse.evaluation.evaluate import Evaluation, evaluate
+from focuse.evaluation.preference import Preference, fit_preference, read_preference, write_preference
 from focuse.evaluation.weight_evaluation import ProbabilityTable, WeightEvaluation
 from focuse.inference import weight_predictor as weights
 from focuse.inference.calibration import BASE_RATE, COVERAGE, Calibration
@@ -57,6 +58,8 @@ from focuse.training.problem import build_model
 from focuse.training.request import TrainingInput, check_unchanged, read_request
 from focuse.training.shared_memory import PreparedData, prepare_once_per_machine
 from focuse.training.trainer import Trainer, make_trainer
+from focuse.training.weight_model import FOLDER as WEIGHT_MODEL_FOLDER
+from focuse.training.weight_model import WeightModel, load_weight_model, train_weight_model
 
 if TYPE_CHECKING:
     from focuse.report.summary import Summary
@@ -80,6 +83,8 @@ class Run:
     folder: Path | None = None
     # The short trainings that selected the label exponent.
     label_exponent_trials: list[LabelExponentTrial] = field(default_factory=list)
+    weight_model: WeightModel | None = None  # says how strong a link is; None with another weight_mode
+    preference: Preference = field(default_factory=Preference)  # the meaning of `prefer`
     extended: list[dict[str, Any]] = field(default_factory=list)  # what it was extended from, oldest first
     tables_checksum: str = ""  # fingerprint of the final tables in the folder
     fitted: FittedCache = field(default_factory=FittedCache, repr=False)
@@ -520,6 +525,9 @@ class Run:
         if self.last is not None:
             store.truncate_history(self.history)
             store.finish(self.last)
+        if self.weight_model is not None:
+            self.weight_model.write(store.path)
+            write_preference(store, self.preference)
         write_trials(store, self.label_exponent_trials)
         write_extended(store, self.extended)
 
@@ -664,7 +672,23 @@ def _remaining_phases(
         trainer = make_trainer(settings, splits, normalizer, callback_reporter, folder, checkpoint, deadline)
         if folder is not None and checkpoint is None and settings.init_from is not None:
             folder.save(trainer.checkpoint())  # that run may have been deleted when this one is resumed
-        return train_to_end(trainer, splits, normalizer, callback_reporter, trials)
+        return train_to_end(trainer, splits, normalizer, callback_reporter, trials, partial(_add_weight_model, session))
+
+
+def _add_weight_model(session: _Session, run: Run) -> Run:
+    """Return the run with its weight model, which is trained, or loaded if the folder has it."""
+    settings, splits = run.settings, run.splits
+    if settings.weight_mode != "separate":
+        return run
+    with session.phase("training the weight model", settings.model):
+        made = train_weight_model(settings, splits, session.reporter, session.folder, session.deadline)
+    with session.phase("choosing the preference", settings.model):
+        stopping = split_validation(splits.valid, settings.stop_fraction, settings.seed).stopping
+        graphs = [splits.train, splits.valid, splits.test]
+        preference = fit_preference(run.scorer, made.scorer, splits.train, stopping, graphs, settings.seed)
+        if session.folder is not None:
+            write_preference(session.folder, preference)
+    return replace(run, weight_model=made, preference=preference)
 
 
 def _callbacks(callbacks: Sequence[object], track: Sequence[str] | str | None) -> list[Callback]:
@@ -760,7 +784,8 @@ def resume(
             done = counted(checkpoint.progress.epoch, "epochs")
             reporter.note(f"{folder}: already finished after {done}; give more epochs to continue")
             store.repair(checkpoint)
-            return load(folder, device or "auto", model=model)
+            run = load(folder, device or "auto", model=model)
+            return run if run.weight_model is not None else _add_weight_model(session, run)
         store.truncate_history(checkpoint.history if checkpoint else [])
         place = f"resuming after {checkpoint.progress}" if checkpoint else "no checkpoint yet; training starts again"
         reporter.note(f"{folder}: {place}")
@@ -809,6 +834,9 @@ def load(folder: str | Path, device: str = "auto", *, model: object = None) -> R
     scorer = make_group_scorer(made, tables, entities, store.group, settings.reciprocal)
     checksum = fingerprint(Path(folder))
     run = Run(settings, splits, normalizer, scorer, history, folder=Path(folder), tables_checksum=checksum)
+    if settings.weight_mode == "separate":
+        run.weight_model = load_weight_model(store, splits, choose_device(device))
+        run.preference = read_preference(store)
     return replace(run, label_exponent_trials=read_trials(store), extended=read_extended(store))
 
 
@@ -818,8 +846,9 @@ def train_to_end(
     normalizer: Normalizer,
     callback_reporter: CallbackReporter,
     label_exponent_trials: list[LabelExponentTrial],
+    complete: Callable[[Run], Run] = lambda run: run,
 ) -> Run:
-    """Train to the end and return the run."""
+    """Train to the end, `complete` the run and return it."""
     with callback_reporter.report_failure():
         try:
             last = trainer.run()
@@ -827,21 +856,18 @@ def train_to_end(
             if trainer.progress.epoch and trainer.placement.in_memory:
                 error.run = _make_run(trainer, trainer.checkpoint(), splits, normalizer, label_exponent_trials)
             raise
-        finally:
-            if trainer.folder is not None:
-                trainer.folder.unlock()
     at = last.progress
     if last.best is not None:
         mse = trainer.config.stop_metric == "mse"
         strong = " of strong triples" if trainer.config.valid_min_weight else ""
         best = f"validation MSE {-at.best_value:.4f}" if mse else f"validation MRR{strong} {at.best_value:.3f}"
-        complete = at.finished == "all epochs"
-        ended = f"finished all {counted(at.epoch, 'epochs')}" if complete else f"{at.finished} at epoch {at.epoch}"
+        whole = at.finished == "all epochs"
+        ended = f"finished all {counted(at.epoch, 'epochs')}" if whole else f"{at.finished} at epoch {at.epoch}"
         callback_reporter.note(
             f"{ended}; best {best} at epoch {at.best_epoch}, "
             f"whose embeddings are kept{'; it was still improving' if at.best_epoch == at.epoch else ''}"
         )
-    run = _make_run(trainer, last, splits, normalizer, label_exponent_trials)
+    run = complete(_make_run(trainer, last, splits, normalizer, label_exponent_trials))
     callback_reporter.finished(run)
     return run
 
@@ -910,15 +936,31 @@ def extend(
     change = RequestedChange(edges, remove, node_attributes)
     with limited_memory(base.settings.memory_limit if train_known else None), explain_memory_errors():
         grown = build_extension(base, change, train_known, epochs, reporter)
-        return _continue_training(base, grown, out, reporter) if train_known else _finish_extension(base, grown, out)
+        return (
+            _continue_training(base, grown, out, reporter)
+            if train_known
+            else _finish_extension(base, grown, change, out)
+        )
 
 
-def _finish_extension(base: Run, grown: Extension, out: str | Path | None) -> Run:
+def _extend_weight_model(base: Run, model: WeightModel, change: RequestedChange) -> WeightModel:
+    """Return the weight model with rows for the new names; those of known names stay bitwise equal."""
+    folder = None if base.folder is None else base.folder / WEIGHT_MODEL_FOLDER
+    before = Run(model.settings, base.splits, model.normalizer, model.scorer, model.history, model.last, folder)
+    grown = build_extension(before, replace(change, attributes=None), False, None, Reporter())
+    bound = build_model(replace(grown.settings, device=str(model.scorer.device)), grown.splits)
+    scorer, last = TableScorer(bound, grown.checkpoint.tables), grown.checkpoint
+    return WeightModel(grown.settings, grown.normalizer, scorer, last.history, last)
+
+
+def _finish_extension(base: Run, grown: Extension, change: RequestedChange, out: str | Path | None) -> Run:
     """Return the extended run, whose new rows are already trained."""
     model = build_model(replace(grown.settings, device=str(base.scorer.device)), grown.splits)
     scorer, last = TableScorer(model, grown.checkpoint.tables, grown.settings.reciprocal), grown.checkpoint
     made = Run(grown.settings, grown.splits, grown.normalizer, scorer, last.history, last)
     made = replace(made, label_exponent_trials=base.label_exponent_trials, extended=grown.extended)
+    if base.weight_model is not None:
+        made.weight_model, made.preference = _extend_weight_model(base, base.weight_model, change), base.preference
     if out is not None:
         made.save(out)
     return made
@@ -942,7 +984,13 @@ def _continue_training(base: Run, grown: Extension, out: str | Path | None, repo
 
         trainer.folder = RunFolder(Path(out))
         trainer.folder.create(write)
-    made = train_to_end(trainer, grown.splits, grown.normalizer, callback_reporter, base.label_exponent_trials)
+    session = _Session(trainer.folder, reporter, [], math.inf)
+    parts = grown.splits, grown.normalizer, callback_reporter, base.label_exponent_trials
+    try:
+        made = train_to_end(trainer, *parts, partial(_add_weight_model, session))
+    finally:
+        if trainer.folder is not None:
+            trainer.folder.unlock()
     *before, record = grown.extended
     record = {**record, "epochs": made.history[-1]["epoch"] - record["before"]}  # early stopping may have ended it
     if trainer.folder is not None:

@@ -469,6 +469,8 @@ class PartitionedNegativeSampler(NegativeSampler):
         return cls(sampling, count, entities, None, None, len(sizes), rows, *tensors)
 
     def __call__(self, batch: Batch, place: StreamKey) -> list[Negatives]:
+        if self.sampling == "none":
+            return super().__call__(batch, place)
         if self.draws_uniformly:
             return self._to_active_rows(super().__call__(batch, place))
         return self._draw_per_triple(batch, place) if self.sampling == "per-triple" else self._draw_pool(batch, place)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,12 +26,17 @@ from focuse.engines.sharded import ShardedScorer, ShardedStrengthScorer
 from focuse.errors import FocuseError
 from focuse.evaluation.evaluate import Evaluation, evaluate
 from focuse.evaluation.ranking import rank_many
+from focuse.storage.tensors import read_records, write_records
+
+if TYPE_CHECKING:
+    from focuse.storage.run_folder import RunFolder
 
 LIKELY, STRONG = "likely", "strong"
 EXPONENTS = (0.0, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
 TOLERANCE = 0.005  # by which the MRR of strong triples may be lower at 'strong' than at 'likely'
 MIN_TRIPLES = 200  # with fewer validation triples, the MRR of a tenth of them is mostly noise
 MAX_TRIPLES = 4_000  # ranking more triples takes longer than the higher precision is worth
+FILE = "preference.json"
 Prefer = str | float | None
 
 
@@ -130,3 +135,23 @@ def choose_preference(trials: Sequence[PreferenceTrial]) -> Preference:
     usable = [trial for trial in trials if trial.exponent <= strong and not math.isnan(trial.weighted_precision)]
     default = max(usable, key=lambda trial: trial.weighted_precision).exponent if usable else 0.0
     return Preference(strong, default / strong, tuple(trials))
+
+
+def write_preference(folder: RunFolder, preference: Preference) -> None:
+    """Write a preference to the folder of a run."""
+    if folder.group.is_main:
+        write_records(folder.file_path(FILE), [preference.to_dict()])
+
+
+def read_preference(folder: RunFolder) -> Preference:
+    """Return the preference in the folder of a run, the default one if there is none."""
+    found = read_records(folder.file_path(FILE), _parse)
+    return found[0] if found else Preference()
+
+
+def _parse(record: dict[str, Any]) -> Preference:
+    trials = tuple(PreferenceTrial(**trial) for trial in record["trials"])
+    preference = Preference(float(record["strong"]), float(record["default"]), trials)
+    if not (preference.strong > 0 and 0 <= preference.default <= 1):
+        raise ValueError("a number is out of its range")
+    return preference

@@ -29,7 +29,7 @@ TENSOR_FILES = (
 )  # fmt: skip
 RUN_FILES = (
     *("request.json", "run.toml", "history.jsonl", "entities.parquet", "relations.parquet", "job.txt", "training.lock"),
-    *("label_exponent.json", "sharpness.json", "extended.json"),
+    *("preference.json", "label_exponent.json", "sharpness.json", "extended.json"),
     *(f"{name}.safetensors" for name in TENSOR_FILES),
 )
 

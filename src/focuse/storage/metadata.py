@@ -187,6 +187,23 @@ def write_metadata(folder: Path, settings: Config, splits: Splits, normalizer: N
     (folder / CONFIG).write_bytes(seal_text(to_toml({"format": FORMAT, "checksums": checksums, **config})).encode())
 
 
+def write_part(folder: Path, settings: Config, normalizer: Normalizer) -> None:
+    """Write the settings and the weight scaling of a model that is a part of a run, and has the splits of that run."""
+    write_arrays(folder / SCALING, normalizer.arrays)
+    checksums = {SCALING: file_checksum(folder / SCALING)}
+    config = {"format": FORMAT, "checksums": checksums, "focuse": __version__, **_settings_tables(settings)}
+    with replace_file(folder / CONFIG, durable=True) as temporary:  # it comes last, when all that it needs is written
+        temporary.write_bytes(seal_text(to_toml(config)).encode())
+
+
+def read_part(folder: Path, splits: Splits) -> tuple[Config, Normalizer]:
+    """Return the settings and the weight scaling of a part of the run with these splits."""
+    config = _read_config(folder)
+    with reading(folder / CONFIG):
+        settings = Config.from_stored(config["settings"], config.get("provenance"))
+    return settings, _read_scaling(folder, config, settings.weight_scaling or "relation", splits)
+
+
 def write_settings(folder: Path, settings: Config) -> None:
     """Replace the settings of a run, which apply to the rest of its training."""
     with reading(folder / CONFIG, RESTORE_ADVICE) as path:
@@ -217,14 +234,18 @@ def read_metadata(folder: Path, model: object = None, trusted: bool = False) -> 
     with reading(folder / CONFIG):
         settings = Config.from_stored(config["settings"], config.get("provenance"))
         splits = _read_splits(folder, config)
+    name = "none" if splits.merger is not None else settings.weight_scaling or "relation"
+    return settings, splits, _read_scaling(folder, config, name, splits)
+
+
+def _read_scaling(folder: Path, config: dict[str, Any], name: str, splits: Splits) -> Normalizer:
     with _reading_verified(run_file(folder, SCALING), config) as path:
         arrays = load_file(path)
         arrays.pop("nothing", None)  # a placeholder of format 2 for an empty file
-        name = "none" if splits.merger is not None else settings.weight_scaling or "relation"
         normalizer = stored_normalizer(name, arrays, splits.train.lower_is_better)
         relations = np.arange(len(splits.train.relations), dtype=np.int32)
         normalizer.transform(np.zeros(len(relations)), relations)  # raises if an array does not fit the relations
-    return settings, splits, normalizer
+        return normalizer
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

@@ -11,6 +11,8 @@ whole, so that readers never see a part of one.
     weight_scaling.safetensors       the arrays of the weight normalizer
     weight_columns.safetensors       the normalizers and importances of several weight columns, if there are several
     node_attributes.safetensors      numeric attributes of entities, if there are any
+    weight_model/                    settings, checkpoints, history and tables of the weight model, if there is one
+    preference.json                  what 'likely' and 'strong' mean in this run, with the trials that chose it
     label_exponent.json              the trials that chose the label exponent, if it was searched for
     extended.json                    the additions of a run that was extended
     history.jsonl                    one line per epoch
@@ -71,6 +73,7 @@ class RunFolder:
         self.group = self.storage.group
         self.last_saved = time.monotonic()
         self.exists = False  # whether this object has created the folder or opened it
+        self.part_of: Path | None = None  # the folder of the run, if this is a part of one
         self.has_progress = False  # whether this object has stored an epoch, or a part of one
         self._new_parents: list[Path] = []
         self._lock: ProcessLock | None = None
