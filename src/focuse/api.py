@@ -20,8 +20,15 @@ from focuse.engines.factory import choose_device, explain_memory_errors, make_gr
 from focuse.engines.process_group import PEER_LOST, ProcessGroup, current_group, init_group, is_peer_lost, join_group
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError, Stopped, counted
-from focuse.evaluation.evaluate import Evaluation, evaluate
-from focuse.evaluation.preference import Preference, fit_preference, read_preference, write_preference
+from focuse.evaluation.evaluate import Evaluation
+from focuse.evaluation.preference import (
+    Prefer,
+    Preference,
+    evaluate_preferences,
+    fit_preference,
+    read_preference,
+    write_preference,
+)
 from focuse.evaluation.weight_evaluation import ProbabilityTable, WeightEvaluation
 from focuse.inference import weight_predictor as weights
 from focuse.inference.calibration import BASE_RATE, COVERAGE, Calibration
@@ -102,6 +109,7 @@ class Run:
         self,
         test: Any = None,
         *,
+        prefer: Prefer = None,
         ties: str = "worst",
         protocol: str = "per-side",
         filtered: bool = True,
@@ -110,12 +118,16 @@ class Run:
     ) -> Evaluation:
         """Rank the held-out test triples, or those of another graph or file.
 
-        `delta_mrr` of the result is the MRR of the top decile by weight minus that of the bottom decile.
+        `delta_mrr` of the result is the MRR of the top decile by weight minus that of the bottom decile. `compared`
+        has the same metrics of the rankings by likely and by strong links, and by frequency in train.
 
         Parameters
         ----------
         test
             Triples to evaluate on, by default the test split.
+        prefer
+            The ranking to evaluate: by 'likely' or by 'strong' links, or a number from 0 (likely) to 1 (strong); by
+            default the one that had the highest weighted precision on validation triples.
         ties, protocol
             Rank of tied scores: 'worst', 'mean' or 'best'; 'per-side' ranks each side separately, 'combined' ranks both
             sides as one list.
@@ -133,8 +145,11 @@ class Run:
             raise FocuseError("the run has no test split; give a test graph")
         graphs = [self.splits.train, self.splits.valid, self.splits.test, aligned.graph]
         known = filter_index(aligned.graph, graphs, self.scorer.device)
-        rules: Any = {"sample_candidates": sample_candidates, "deciles": deciles}
-        return evaluate(self.scorer, aligned, self.graph, known, ties, protocol, filtered, self.splits.valid, **rules)
+        options: dict[str, Any] = {"ties": ties, "protocol": protocol, "filtered": filtered, "deciles": deciles}
+        options |= {"valid": self.splits.valid, "sample_candidates": sample_candidates}
+        weights = None if self.weight_model is None else self.weight_model.scorer
+        parts = self.scorer, weights, self.preference, prefer
+        return evaluate_preferences(*parts, aligned, self.graph, known, **options)
 
     def evaluate_weights(
         self,

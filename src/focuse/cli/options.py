@@ -59,6 +59,10 @@ GraphFile = typer.Argument(
 )
 RunFolder = Annotated[Path, typer.Argument(help="Folder of a run, written by 'focuse train'.")]
 TestFile = Annotated[str | None, typer.Argument(help="Test triples. Default: the run's own.")]
+PreferOption = Annotated[
+    str | None,
+    option("likely or strong links, or a number from 0 (likely) to 1 (strong). Default: chosen on validation."),
+]
 Out = Annotated[Path | None, option("Write all rows to this file (.tsv, .csv, .parquet or .json).", "Output")]
 LinksOut = Annotated[
     Path | None, option("Write all rows here (.tsv, .csv, .parquet, .json; RDF: .ttl, .nt …).", "Output")

@@ -8,7 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
-from focuse.cli.options import AsJson, Device, Layout, LinksOut, NodeAttributes, Out, Quiet, RunFolder, TestFile, option
+from focuse.cli.options import (
+    AsJson,
+    Device,
+    Layout,
+    LinksOut,
+    NodeAttributes,
+    Out,
+    PreferOption,
+    Quiet,
+    RunFolder,
+    TestFile,
+    option,
+)
 from focuse.cli.output import check_out, emit, opened, show
 from focuse.errors import FocuseError, counted
 
@@ -22,6 +34,7 @@ def evaluate(
     run: RunFolder,
     layout: Layout,
     test: TestFile = None,
+    prefer: PreferOption = None,
     ties: Annotated[str, option("Rank among equal scores: worst, mean or best.", None, TIES)] = "worst",
     protocol: Annotated[str, option("per-side: a list per side; combined: one list.", None, PROTOCOLS)] = "per-side",
     unfiltered: Annotated[bool, option("Unfiltered ranks: keep known triples among the candidates.")] = False,
@@ -48,7 +61,8 @@ def evaluate(
 ) -> None:
     """Rank every test triple against all entities, on both sides.
 
-    Prints MR, MRR and Hits@k of all triples, of the top and the bottom decile by weight, and their weighted mean; ΔMRR
+    Compares the run's rankings by likely and by strong links with a ranking by frequency in train, and
+    prints MR, MRR and Hits@k of all triples, of the top and the bottom decile by weight, and their weighted mean; ΔMRR
     is top minus bottom, ΔM the distance of their median scores.
 
     With --weights: errors of predicted weights by protocol next to baselines, coverage of intervals, calibration,
@@ -56,7 +70,7 @@ def evaluate(
     of a link, before and after calibration.
     """
     ranking: Any = {"ties": ties, "protocol": protocol, "filtered": not unfiltered}
-    ranking |= {"sample_candidates": sample_candidates, "deciles": deciles}
+    ranking |= {"sample_candidates": sample_candidates, "deciles": deciles, "prefer": prefer}
     chosen: Any = {"strong_above": strong_above, "coverage": coverage}
     chosen = {name: value for name, value in chosen.items() if value is not None}
     if weights and probabilities:
@@ -65,8 +79,10 @@ def evaluate(
         raise FocuseError("--ndcg-queries, --strong-above and --coverage require --weights")
     if not (weights or probabilities) and negatives_file is not None:
         raise FocuseError("--negatives-file requires --weights or --probabilities")
-    if (weights or probabilities) and list(ranking.values()) != ["worst", "per-side", True, None, None]:
-        raise FocuseError("--ties, --protocol, --unfiltered, --sample-candidates and --deciles only apply to ranks")
+    if (weights or probabilities) and list(ranking.values()) != ["worst", "per-side", True, None, None, None]:
+        raise FocuseError(
+            "--prefer, --ties, --protocol, --unfiltered, --sample-candidates and --deciles only apply to ranks"
+        )
     graph, negatives, queries = layout.read_given(test, negatives_file, ndcg_queries)
     loaded = opened(run, device)
     found: Any

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,8 @@ from focuse.evaluation.metrics import (
     RankMetrics,
     WeightedPrecision,
     WeightOrder,
+    format_number,
+    json_value,
     mean_ndcg,
     query_keys,
     rank_metrics,
@@ -50,7 +53,8 @@ class Evaluation(TableExport, Metrics):
     `top` and `bottom` are the deciles of highest and of lowest weight; `weighted` counts every triple by its weight.
     `order` measures how well scores order true triples by weight, and `suggestions` measures short lists of answers.
     `scores` [n] and the decile memberships `top_share` and `bottom_share` [n] are for plots of distributions, and
-    `ranks` [n, 2] (tail, head) are for metrics of a subset.
+    `ranks` [n, 2] (tail, head) are for metrics of a subset. `compared` holds the evaluations of other rankings of the
+    same triples: by the run from likely to strong links, and by frequency in train.
     """
 
     all: RankMetrics
@@ -69,12 +73,37 @@ class Evaluation(TableExport, Metrics):
     order: WeightOrder | None = None
     suggestions: WeightedPrecision | None = None
     ranks: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 2)), repr=False)
+    compared: dict[str, Evaluation] = field(default_factory=dict, repr=False)
 
     @property
     def parts(self) -> dict[str, RankMetrics]:
         """The rank metrics by the name of their triples."""
         parts = (self.all, self.top, self.bottom, self.weighted)
         return dict(zip(("all", "top 10 %", "bottom 10 %", "weighted mean"), parts, strict=True))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the metrics by name, those of the compared rankings under 'compared'."""
+        compared = {name: other.summary() for name, other in self.compared.items()}
+        return {**super().to_dict(), **({"compared": compared} if compared else {})}
+
+    def summary(self) -> dict[str, float | None]:
+        """Return the few metrics that tell rankings apart."""
+        first = {} if self.suggestions is None else {row.n: row.weight for row in self.suggestions.first}
+        numbers = {
+            "mrr": self.all.mrr,
+            "mrr_top": self.top.mrr,
+            "mrr_bottom": self.bottom.mrr,
+            "delta_mrr": self.delta_mrr,
+            "concordance": math.nan if self.order is None else self.order.relation.share,
+            "weighted_precision@10": first.get(10, math.nan),
+        }
+        return {name: json_value(value) for name, value in numbers.items()}
+
+    def _comparison(self) -> list[str]:
+        """Return a table with one row per compared ranking."""
+        headings = ["MRR", "all", "top 10 %", "bottom 10 %", "ΔMRR", "concordance", "weighted precision@10"]
+        rows = [[name, *map(format_number, other.summary().values())] for name, other in self.compared.items()]
+        return [format_table(headings, rows), ""] if rows else []
 
     def to_arrow(self) -> pa.Table:
         """Return one row per set of triples (all, top and bottom decile, weighted mean) with n, mr, mrr and hits@k."""
@@ -89,7 +118,7 @@ class Evaluation(TableExport, Metrics):
         lines.append(f"ΔMRR {self.delta_mrr:.3f}   ΔM {self.delta_median:.3f}")
         lines += [str(part) for part in (self.order, self.suggestions) if part is not None]
         lines.append(", ".join(f"{key} {value}" for key, value in self.settings.items()))
-        return "\n".join([*lines, *self.notes])
+        return "\n".join([*self._comparison(), *lines, *self.notes])
 
 
 def evaluate(

@@ -14,18 +14,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from focuse.data.graph import AlignedGraph, Graph
-from focuse.data.triple_index import id_tensors, relevant_triple_index
+from focuse.data.triple_index import TripleIndex, id_tensors, relevant_triple_index
 from focuse.engines.scorer import StrengthScorer, TableScorer
 from focuse.engines.sharded import ShardedScorer, ShardedStrengthScorer
 from focuse.errors import FocuseError
+from focuse.evaluation.baselines import FREQUENCY, FrequencyScorer
 from focuse.evaluation.evaluate import Evaluation, evaluate
-from focuse.evaluation.ranking import rank_many
+from focuse.evaluation.ranking import rank_many, sample_size
 from focuse.storage.tensors import read_records, write_records
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 LIKELY, STRONG = "likely", "strong"
 EXPONENTS = (0.0, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
 TOLERANCE = 0.005  # by which the MRR of strong triples may be lower at 'strong' than at 'likely'
+NO_WEIGHT_MODEL = "prefer: the run has no weight model; train it with weight_mode 'separate', the default"
 MIN_TRIPLES = 200  # with fewer validation triples, the MRR of a tenth of them is mostly noise
 MAX_TRIPLES = 4_000  # ranking more triples takes longer than the higher precision is worth
 FILE = "preference.json"
@@ -47,6 +49,39 @@ def strength_scorer(likely: TableScorer, weights: TableScorer | None, exponent: 
     if isinstance(likely, ShardedScorer) and isinstance(weights, ShardedScorer):
         return ShardedStrengthScorer(likely, weights, exponent)
     return StrengthScorer(likely, weights, exponent)
+
+
+def evaluate_preferences(
+    likely: TableScorer,
+    weights: TableScorer | None,
+    preference: Preference,
+    prefer: Prefer,
+    test: AlignedGraph,
+    train: Graph,
+    known: TripleIndex,
+    **options: Any,
+) -> Evaluation:
+    """Evaluate the ranking that `prefer` asks for; `compared` has likely, default, strong and the frequency baseline.
+
+    The other arguments are those of `evaluate`.
+    """
+    wanted = {LIKELY: 0.0, "default": preference.exponent(), STRONG: preference.strong}
+    chosen = "default" if prefer is None else str(prefer)
+    wanted.setdefault(chosen, preference.exponent(prefer))
+    if weights is None:
+        if prefer not in (None, LIKELY):
+            raise FocuseError(NO_WEIGHT_MODEL)
+        wanted, chosen = {"model": 0.0}, "model"
+    scorers = [strength_scorer(likely, weights, exponent) for exponent in wanted.values()]
+    candidates = sample_size(likely, options.get("sample_candidates"), known.entities)
+    rankings = rank_many(scorers, *id_tensors(test.graph), known, candidates=candidates)
+    each = zip(wanted, scorers, rankings, strict=True)
+    found = {name: evaluate(one, test, train, known, **options, ranking=ranking) for name, one, ranking in each}
+    compared = dict(found)
+    if not isinstance(likely, ShardedScorer):
+        sample = {**options, "sample_candidates": candidates}
+        compared[FREQUENCY] = evaluate(FrequencyScorer(train, likely.device), test, train, known, **sample)
+    return replace(found[chosen], compared=compared)
 
 
 @dataclass(frozen=True)
