@@ -312,7 +312,7 @@ class ColdStartPlacement(Placement):
     def _with_new_entities(self, group: Negatives, batch: Batch) -> Negatives:
         """Return the negatives with new entities added for the anchors, which follow the new edges in a batch."""
         new, device, known = self.new_in_batch, batch.head.device, self.problem.negative_sampler.known
-        if group.entities is None or new == len(batch):
+        if group.entities is None or not group.entities.shape[-1] or new == len(batch):
             return group
         if group.entities.dim() == 2:  # per-triple negatives: the first negative of an anchor is a new entity
             chosen = torch.randint(self.new_entities, (len(batch) - new,), generator=self.random).to(device)

@@ -19,7 +19,12 @@ from focuse.engines.base import LOSS_CODES, NONLINEARITY_CODES, QUERY_CODES, SIM
 DOT, L1, L2 = (tl.constexpr(SIMILARITY_CODES[name]) for name in ("dot", "l1", "l2"))
 COMPLEX, TRANSLATION = (tl.constexpr(QUERY_CODES[name]) for name in ("complex", "translation"))
 SOFTPLUS, SIGMOID, TANH = (tl.constexpr(NONLINEARITY_CODES[name]) for name in ("softplus", "sigmoid", "tanh"))
-MULTICLASS, PAIRWISE, NLL, BCE, MARGIN, ADVERSARIAL, SQUARED, LABEL = map(tl.constexpr, LOSS_CODES.values())
+MULTICLASS, PAIRWISE, NLL, BCE, MARGIN, ADVERSARIAL, SQUARED, LABEL = (
+    tl.constexpr(LOSS_CODES[name])
+    for name in (
+        "multiclass-nll", "pairwise-nll", "nll", "bce", "margin", "self-adversarial", "squared-error", "soft-label",
+    )
+)  # fmt: skip
 ADAGRAD = tl.constexpr(1)  # 0 is Adam
 
 
