@@ -116,3 +116,20 @@ def workers_of(parent: int) -> list[int]:
         if int(after[1]) == parent:
             found.append(int(status.parent.name))
     return sorted(found)
+
+
+def test_training_that_is_killed_while_it_reads_is_resumed_by_several_processes(folder: Path) -> None:
+    words = ["train", "graph.tsv", "--optimizer", "sparse-adam", "--epochs", "2", *SETTINGS, "--out"]
+    (folder / "killed.py").write_text(
+        "import os, focuse.cli.main, focuse.data.readers as readers\n"
+        "readers.inspect_file = lambda path: os.kill(os.getpid(), 9)\n"
+        "focuse.cli.main.run()\n"
+    )
+    command = [*TORCHRUN, "2", "killed.py", *words, "run"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=200, check=False)
+    assert done.returncode
+    assert {path.name for path in (folder / "run").iterdir()} <= {"request.json", "job.txt", "training.lock"}
+    finish(start(folder, "train", "--resume", "run"))
+    finish(start(folder, *words, "whole"))
+    assert (folder / "run/model.safetensors").read_bytes() == (folder / "whole/model.safetensors").read_bytes()

@@ -136,7 +136,7 @@ class TestChoosing:
                 deadline.passed = True
 
         monkeypatch.setattr(module, "_trials", counted)
-        with pytest.raises(Stopped, match="stopped while choosing the label exponent; continue with: focuse train --re"):
+        with pytest.raises(Stopped, match="stopped while choosing the label exponent; continue with: focuse train"):
             focuse.train(planted, deadline=deadline, out=tmp_path / "run", **QUICK)
         assert [trial.label_exponent for trial in made] == [0.0]
         with pytest.raises(FocuseError, match="nothing trained yet; continue with: focuse train --resume"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -126,6 +127,32 @@ def test_a_training_that_is_stopped_says_how_to_continue(
     assert not (folder / "training.lock").exists()
     assert command("train", "--resume", folder).returncode == 0
     assert_same(folder, whole)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+def test_what_was_fitted_before_a_kill_is_kept(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    words = ("predict-weights", folder, whole.parent / "graph.tsv", "--out", tmp_path / "weights.tsv")
+    fitting = {
+        "calibration.safetensors": (1, "focuse.inference.weight_predictor", "WeightPredictor.fit_estimator"),
+        "weights.safetensors": (1, "focuse.inference.weight_predictor", "_fit_probability"),
+    }
+    for name, moment in fitting.items():
+        assert not (folder / name).exists()
+        assert command(*words, at=moment).returncode == -signal.SIGKILL
+        assert (folder / name).exists()
+    assert command(*words).returncode == 0
+    expected = focuse.load(whole).predict_weights(whole.parent / "graph.tsv").to_dicts()
+    assert focuse.load(folder).predict_weights(whole.parent / "graph.tsv").to_dicts() == expected
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM")
+def test_resuming_that_is_stopped_at_once_says_how_to_continue(whole: Path) -> None:
+    moment = (1, "focuse.api", "resume")
+    done = command("train", "--resume", whole, at=moment, number=signal.SIGTERM)
+    advice = f"continue with: focuse train --resume {whole}"
+    assert (done.returncode, done.stderr) == (130, f"focuse: stopped before the training went on; {advice}\n")
 
 
 def interrupted(*arguments: Any, **options: Any) -> None:

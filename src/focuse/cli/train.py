@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
@@ -157,9 +158,14 @@ def _resume(context: typer.Context, folder: Path, given: dict[str, Any], options
         raise FocuseError(
             f"--resume takes its settings from the run; remove {names} (only --epochs and --device may change)"
         )
-    from focuse import api
+    try:
+        from focuse import api
 
-    return api.resume(folder, epochs=given.get("epochs"), device=given.get("device"), **options)
+        return api.resume(folder, epochs=given.get("epochs"), device=given.get("device"), **options)
+    except KeyboardInterrupt:  # while modules are imported, or the run is read
+        program = "torchrun … -m focuse" if _several_processes() else "focuse"
+        command = f"{program} train --resume {shlex.quote(str(folder))}"
+        raise Stopped(f"stopped before the training went on; continue with: {command}") from None
 
 
 def _settings(path: Path, given: dict[str, Any], extra: dict[str, Any], layout: Layout) -> dict[str, Any]:
