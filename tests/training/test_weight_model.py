@@ -53,15 +53,12 @@ def test_the_loss_is_the_cross_entropy_of_the_weight_and_its_slope_is_the_error(
     np.testing.assert_allclose(score.grad.numpy(), p - weight.numpy(), atol=1e-12)
 
 
-@pytest.mark.parametrize("engine", ["native", "partitioned"])
-def test_every_engine_learns_the_same_weights(engine: str, tmp_path: Path) -> None:
+def test_both_engines_in_memory_learn_the_same_weights() -> None:
     graph = small_graph()
     given: dict[str, Any] = {**SMALL, "model": "complex-weights", "epochs": 3}
-    expected = focuse.train(graph, **given, engine="torch")
-    more = {"out": tmp_path / "run", "partitions": "1:1"} if engine == "partitioned" else {}
-    found = focuse.train(graph, **given, engine=engine, **more)
+    expected, found = (focuse.train(graph, **given, engine=engine) for engine in ("torch", "native"))
     losses = [[row["loss"] for row in run.history] for run in (expected, found)]
-    np.testing.assert_allclose(losses[0], losses[1], rtol=2e-3 if engine == "partitioned" else 1e-5)
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
 
 
 def test_the_model_starts_at_the_same_weight_everywhere_and_learns_an_intercept_per_relation() -> None:
@@ -154,6 +151,7 @@ def test_partitions_train_the_weight_model_too(graph: Graph, tmp_path: Path) -> 
         ids = [torch.from_numpy(part).long() for part in (test.head, test.relation, test.tail)]
         weight = torch.sigmoid(made.weight_model.scorer.score(*ids)).numpy()
         errors.append(float(np.mean((weight - test.weight) ** 2)))
+        assert all("valid_mse" in row for row in made.weight_model.history)
     assert errors[0] == errors[1]
     assert errors[0] < max(1.5 * errors[2], 0.01) < test.weight.var()
 

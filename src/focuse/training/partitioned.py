@@ -56,7 +56,7 @@ from focuse.storage.tensors import ArraySpec, Tables, TensorFile, writing
 from focuse.system import format_size
 from focuse.training.problem import TrainingProblem, TrainingTriples, TripleSource, init_std, init_tables, normal_pieces
 from focuse.training.trainer import Placement
-from focuse.training.validation import RankValidator, Validator
+from focuse.training.validation import ConfidenceValidator, RankValidator, Validator
 
 
 def write_initial_partitions(
@@ -104,9 +104,21 @@ class SampledValidator(RankValidator):
     entities: Rows
 
 
-def sampled_validator(usual: Validator | None, seed: int) -> SampledValidator | None:
-    """Return a validator of the same triples against a sample of entities; None if there are no triples."""
-    if not isinstance(usual, RankValidator):
+@dataclass(frozen=True)
+class SampledConfidenceValidator(ConfidenceValidator):
+    """Measures confidences of triples whose ids are positions in `entities` [S]; the scorer holds their rows."""
+
+    entities: Rows
+
+
+def sampled_validator(usual: Validator | None, seed: int) -> SampledValidator | SampledConfidenceValidator | None:
+    """Return a validator of the same triples that needs a sample of the entities; None if there are no triples."""
+    if isinstance(usual, ConfidenceValidator):
+        triples = usual.triples
+        chosen, place = torch.unique(torch.cat([triples.head, triples.tail]), return_inverse=True)
+        head, tail = place.chunk(2)
+        return SampledConfidenceValidator(replace(triples, head=head, tail=tail), chosen.numpy())
+    if usual is None:
         return None
     graph, facts, drawn = usual.graph, usual.known, np.arange(usual.known.entities)
     if facts.entities > SAMPLED_ENTITIES:
@@ -140,7 +152,7 @@ class PartitionedPlacement(Placement):
     """A placement that keeps the entity table in partitions on disk, with some of them in memory at a time."""
 
     in_memory = False
-    validator: SampledValidator | None
+    validator: SampledValidator | SampledConfidenceValidator | None
 
     def __init__(self, config: Config, splits: Splits, normalizer: Normalizer, checkpoint: Checkpoint | None) -> None:
         problem = TrainingProblem.build(config, splits, normalizer, TriplesOnDisk())
@@ -185,7 +197,7 @@ class PartitionedPlacement(Placement):
         if self.checkpoint is None:
             folder.save(Checkpoint(Progress(), *self.checkpoint_tables()))
         self.validator = sampled_validator(self.problem.validator, self.config.seed)
-        if self.validator is not None and len(self.validator.entities) < entities:
+        if isinstance(self.validator, SampledValidator) and len(self.validator.entities) < entities:
             note(f"validation ranks against {len(self.validator.entities):,} sampled entities, not all")
         note(f"{counted(self.partitions, 'partitions')}, {self.slots} of them in memory at a time")
 
