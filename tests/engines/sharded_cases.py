@@ -19,6 +19,7 @@ from focuse.engines.process_group import ProcessGroup
 from focuse.engines.scorer import TableScorer
 from focuse.engines.sharded import EmbeddingExchange
 from focuse.evaluation import ranking
+from focuse.evaluation.preference import strength_scorer
 from focuse.evaluation.ranking import rank_graph
 from focuse.training.callbacks import Reporter
 from focuse.training.preparation import fit_training_normalizer, with_node_attributes
@@ -28,9 +29,11 @@ from focuse.training.trainer import Trainer, make_trainer
 TORCHREC = find_spec("torchrec") is not None
 OWN = {"negative_sampling": "per-triple", "num_negatives": 5}
 CASES: list[dict[str, Any]] = [
-    {"model": "complex"},
+    {"model": "complex", "weight_mode": "soft-labels"},
+    {"model": "complex-weights", "num_negatives": None},
     {
         "model": "complex",
+        "weight_mode": "soft-labels",
         "optimizer": "sparse-adam",
         "regularizer": "n3:1e-2",
         "filter_negatives": True,
@@ -162,6 +165,26 @@ def scored(
     assert (some.filtered.ranks() != those.filtered.ranks()).mean() < 0.01
 
 
+def ranked_by_strength(group: ProcessGroup, splits: Splits) -> None:
+    """Scores and ranks by likely and strong links are those of one process with the same tables."""
+    runs = [trained(splits, case, "sharded") for case in (CASES[0], CASES[1])]
+    ours: list[Any] = [run.engine.scorer for run in runs]
+    plain = [
+        TableScorer(
+            build_model(run.config, splits),
+            {**scorer.tables, "entity": group.all_gather(scorer.tables["entity"], scorer.entities)},
+        )
+        for run, scorer in zip(runs, ours, strict=True)
+    ]
+    sharded, wanted = (strength_scorer(*pair, 3.0) for pair in (ours, plain))
+    ids, known = id_tensors(splits.train), build_triple_index([splits.train])
+    close(sharded.score(*ids), wanted.score(*ids), "strengths")
+    found, ranks = (rank_graph(scorer, splits.train, known).filtered.ranks() for scorer in (sharded, wanted))
+    assert (found != ranks).mean() < 0.01
+    likely = rank_graph(ours[0], splits.train, known).filtered.ranks()
+    assert (found != likely).mean() > 0.1
+
+
 def exchanged(group: ProcessGroup) -> None:
     """Rows come from their owners in the requested order, gradients are summed there, and each id counts once."""
     size, width = 10, 3
@@ -188,3 +211,4 @@ def work(group: ProcessGroup) -> None:
     few = len(CASES) if group.size == 2 or "EVERY_CASE" in os.environ else 4
     for case in CASES[:few]:
         compare(group, splits, case)
+    ranked_by_strength(group, splits)
