@@ -24,6 +24,7 @@ import smoke
 
 import focuse
 from focuse.data.graph import Graph
+from focuse.results import ResultTable
 
 EDGES = (0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.001)
 QUERIES, ANSWERS, LINKS, ASKED = 1_500, 10, 5_000, 20
@@ -41,7 +42,7 @@ def queries(train: Graph, random: np.random.Generator) -> list[tuple[str | None,
     return asked
 
 
-def links(found: focuse.ResultTable, train: Graph) -> tuple[np.ndarray, np.ndarray]:
+def links(found: ResultTable, train: Graph) -> tuple[np.ndarray, np.ndarray]:
     """The keys of distinct links [n] and their probabilities."""
     table = found.to_arrow()
     ends = (train.entities.ids(table["head"].combine_chunks()), train.entities.ids(table["tail"].combine_chunks()))
@@ -69,7 +70,7 @@ def table(name: str, keys: np.ndarray, chance: np.ndarray, test: np.ndarray, siz
 
 def explored(run: focuse.Run, asked: list[tuple[str | None, str, str | None]]) -> float:
     """The largest difference of the explorer's probabilities, over HTTP, from those of `predict`."""
-    from fastapi.testclient import TestClient
+    from starlette.testclient import TestClient
 
     from focuse.explorer.app import make_app
     from focuse.explorer.service import Explorer, Service
@@ -77,9 +78,10 @@ def explored(run: focuse.Run, asked: list[tuple[str | None, str, str | None]]) -
     largest = 0.0
     with TestClient(make_app(Service([Explorer(run, "run")])), base_url="http://127.0.0.1") as client:
         for head, relation, tail in asked:
-            question = {"head": head, "relation": relation, "tail": tail, "top": ANSWERS, "new_only": True}
-            answer = client.post("/api/predict", json=question).json()["links"]
-            said = {(row["head"], row["tail"]): row["probability"] for row in answer}
+            parts = {"head": head, "relation": relation, "tail": tail}
+            question = {part: name for part, name in parts.items() if name is not None}
+            answer = client.post("/api/predict", json=question | {"top": ANSWERS, "new_only": True}).json()
+            said = {(row["head"], row["tail"]): row["probability"] for row in answer["links"]}
             for row in run.predict(head, relation, tail, ANSWERS, new_only=True):
                 largest = max(largest, abs(said[row.head, row.tail] - row.probability))
     return largest

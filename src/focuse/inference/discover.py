@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MAX_SCORES = 2e10  # takes minutes on two cores
 EXPENSIVE = 50  # how much longer it takes to score a link with an expensive model
 RERANK, MAX_RERANK = 2_000, 100_000  # links per relation and of all relations, unless more are wanted
-SPARE_PER_HEAD = 4  # times max_per_head links of a head are kept, so that the probability can choose among them
+SPARE_PER_HEAD = 20  # times max_per_head links of a head are kept, so that the probability can choose among them
 PREDICTED = ("score", "probability", "weight_mean", "weight_median", "weight_low", "weight_high")
 PRINTED = ("rank", "head", "relation", "tail", "score", "probability", "weight_mean", "weight_low", "weight_high")
 

@@ -110,7 +110,7 @@ class Explanation:
         if row.known and row.weight is not None:
             parts.append(f"a known triple of weight {row.weight:.3g}")
         if row.probability is not None:
-            parts.append(f"probability {row.probability:.2f}")
+            parts.append(f"probability {row.probability:.2g}")
         if not row.known and row.weight_mean is not None:
             parts.append(f"predicted weight {row.weight_mean:.3g}")
             if row.weight_low is not None and row.weight_high is not None:

@@ -46,10 +46,11 @@ SCORES_AT_ONCE = 1 << 21  # 8 MB, which fit in the cache
 LIKELY, OTHERS = 40_000, 15_000  # sampled candidates: per side in proportion to how likely they are, and uniformly
 OUTSIDE = 2_000  # links of implausible type that are sampled
 RIDGE, FEW_POSITIVES = 1.0, 50  # penalty of coefficients, which grows if there are fewer positives
-MIN_BIN, MAX_BINS = 50, 20  # positives per point of the curve, and points
+MIN_BIN, MAX_BINS, BIN_WIDTH = 50, 10, 0.1  # positives per point of the curve, points, and probabilities of one
 SEPARATE = 2.0  # standard errors between the points of a curve
 ROOM = 0.02  # that probabilities above the last point of the curve may rise
 LEAST = 1e-12
+DECIMALS = 3  # of logarithms of sums, whose last bits depend on how many queries are scored together
 ORDERED = "ordered by probability: the share of such links that are true, if the graph lacks as many as validation holds"
 
 
@@ -161,7 +162,7 @@ class LinkEvidence:
                 for rows in chunks(len(mine), max(1, SCORES_AT_ONCE // len(candidates))):
                     scores = self.scores(given[mine[rows]], index, candidates, side)
                     found[mine[rows]] = torch.logsumexp(scores, 1).double().cpu().numpy() - np.log(share)
-        return found
+        return found.round(DECIMALS)
 
 
 def _counts(keys: Ids, count: Ids, asked: Ids) -> Ids:
@@ -430,16 +431,14 @@ def _held_out_values(sample: Sample, relations: int, random: np.random.Generator
 def _fit_curve(sample: Sample, value: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the points of the curve at values of the line [n], and their log-odds.
 
-    The values are divided into bins with equal numbers of positives. In each, the log-odds of the line are corrected by
+    The values are divided into bins. In each, the log-odds of the line are corrected by
     what the ratio of validation's links to the other candidates differs from the expected one.
     """
     from sklearn.isotonic import isotonic_regression  # type: ignore[import-untyped, unused-ignore]
 
     true, weight = sample.positive, sample.weight
-    ordered = np.sort(value[true])
-    bins = min(MAX_BINS, len(ordered) // MIN_BIN)
-    edges = ordered[np.linspace(0, len(ordered), bins + 1).astype(int)[:-1]]
-    edges[0] = -np.inf
+    edges = _bin_edges(np.sort(value[true]))
+    bins = len(edges)
     place = np.clip(np.searchsorted(edges, value, side="right") - 1, 0, bins - 1)
     count = np.bincount(place[true], minlength=bins)
     links = np.bincount(place[true], weight[true], bins)
@@ -453,6 +452,20 @@ def _fit_curve(sample: Sample, value: FloatArray) -> tuple[FloatArray, FloatArra
     points, logits, count = points[keep], np.minimum(logits, _logit(1 - 1 / (count + 2)))[keep], count[keep]
     error = np.sqrt(1 / count + 1 / np.maximum(np.bincount(place[~true], minlength=bins)[keep], 1))
     return _merge_points(points, isotonic_regression(logits, sample_weight=count), count, error)
+
+
+def _bin_edges(ordered: FloatArray) -> FloatArray:
+    """Return the lower ends of bins of ascending values [n] of positives; the first one is open.
+
+    A bin ends with its share of the positives, or earlier if its probabilities differ much, but not before MIN_BIN.
+    """
+    chance, size = _logistic(ordered), len(ordered) // MAX_BINS
+    starts = [0]
+    while starts[-1] < len(ordered):
+        start = starts[-1]
+        end = max(start + MIN_BIN, min(int(np.searchsorted(chance, chance[start] + BIN_WIDTH)), start + size))
+        starts.append(end if end <= len(ordered) - MIN_BIN else len(ordered))
+    return np.append(-np.inf, ordered[starts[1:-1]])
 
 
 def _merge_points(

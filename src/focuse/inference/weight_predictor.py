@@ -83,6 +83,7 @@ TRIPLES_AT_ONCE = 1 << 18  # triples scored at once
 BYTES_PER_EDGE = 500  # of memory that fitting trees to graph features takes
 EVALUATED_QUERIES = 1_000  # per side, whose best new links show how good probabilities are
 NO_PROBABILITIES = "no probabilities: the run has no validation triples to calibrate on (valid or valid_fraction)"
+NO_CANDIDATES = "no probabilities: train and validation have all links between entities of a plausible type"
 NO_VALIDATION = "the run has no validation triples to calibrate on; train with some (valid or valid_fraction)"
 
 
@@ -644,7 +645,7 @@ def evaluate_probabilities(run: Run, test: Any = None, *, negatives: Any = None,
     seed, aligned, made = check_seed(seed), _test(run, test), link_probability(run)
     given = None if negatives is None else _test_negatives(run, negatives)
     if made is None:
-        raise FocuseError(NO_VALIDATION)
+        raise FocuseError(NO_CANDIDATES if len(run.splits.valid) else NO_VALIDATION)
     notes = [str(part) for part in (aligned, given) if part is not None and part.unseen.rows]
     if given is None:
         both = _best_links(run, made, seed)
@@ -673,7 +674,7 @@ def _best_links(run: Run, made: LinkProbability, seed: int) -> Graph:
     head, relation, tail = best_new_links(made.evidence, run.splits.valid, EVALUATED_QUERIES, seed)
     train = run.splits.train
     if not len(head):
-        raise FocuseError("train and validation have all links between entities of a plausible type")
+        raise FocuseError(NO_CANDIDATES)
     rows = train.select(np.zeros(len(head), np.int64))
     h, r, t = (ids.astype(np.int32) for ids in (head, relation, tail))
     return replace(rows, head=h, relation=r, tail=t)
