@@ -31,7 +31,7 @@ from focuse.evaluation.preference import (
 )
 from focuse.evaluation.weight_evaluation import ProbabilityTable, WeightEvaluation
 from focuse.inference import weight_predictor as weights
-from focuse.inference.calibration import BASE_RATE, COVERAGE, Calibration
+from focuse.inference.calibration import COVERAGE, Calibration
 from focuse.inference.discover import MAX_SCORES, discover
 from focuse.inference.explain import Explanation, explain
 from focuse.inference.fitted import FittedCache, fingerprint
@@ -192,9 +192,18 @@ class Run:
         return weights.evaluate_weight_columns(self, test, coverage=coverage)
 
     def evaluate_probabilities(self, test: Any = None, *, negatives: Any = None, seed: int = 0) -> ProbabilityTable:
-        """Compute Brier score and calibration error of the probability that a triple is true, raw and calibrated.
+        """Compute Brier score and calibration error of the probability that a link is true, raw and calibrated.
 
-        `negatives` are as in `evaluate_weights`; the base rate is the fraction of true triples in both.
+        Parameters
+        ----------
+        test
+            True links, by default the test split.
+        negatives
+            Triples known to be false, as in `evaluate_weights`; the odds are scaled to the share of true triples among
+            both. By default, the probabilities are those of the ten best new links of 1,000 random heads and 1,000
+            random tails with their relations, as in train: the links that `predict` offers. Those in `test` are true.
+        seed
+            The random seed of these heads and tails.
         """
         return weights.evaluate_probabilities(self, test, negatives=negatives, seed=seed)
 
@@ -228,21 +237,19 @@ class Run:
         """
         return self.predict_weights([(head, relation, tail)], coverage=coverage, column=column)[0]
 
-    def calibrate(
-        self, method: str | None = None, *, negatives: Any = None, base_rate: float = BASE_RATE
-    ) -> Calibration:
+    def calibrate(self, method: str | None = None, *, base_rate: float | None = None) -> Calibration:
         """Fit the maps from scores to weights and to probabilities again, and store them in the run folder.
 
         Parameters
         ----------
         method
-            'isotonic' or 'platt'; by default isotonic, and Platt's method for probabilities with few triples.
-        negatives
-            Triples known to be false: those of weight 0, or all if they have no weights. By default, random negatives.
+            'isotonic' or 'platt'; by default isotonic. With few validation triples, the line that gives probabilities
+            is not corrected by a curve, as with 'platt'.
         base_rate
-            The expected fraction of true triples among those to predict.
+            The share of true links among all candidates, to which the odds of all probabilities of the run are scaled.
+            By default it is estimated, as if the graph lacks as many links as validation holds.
         """
-        return weights.calibrate(self, method, negatives=negatives, base_rate=base_rate)
+        return weights.calibrate(self, method, base_rate=base_rate)
 
     def weight_predictor(self, full: bool = False) -> weights.WeightPredictor:
         """Return the predictor of weights, which is fitted when it is first needed, and stored in the run folder.
@@ -260,20 +267,25 @@ class Run:
         new_only: bool = False,
         *,
         candidates: Names = None,
+        any_type: bool = False,
         weights: bool = True,
     ) -> ResultTable:
-        """Rank the completions of a triple with one missing part.
+        """Rank the completions of a triple with one missing part, the most probable first.
+
+        The best completions by score (200, or ten times `top` if that is more) are ordered by their probability. In a
+        run without probabilities, and without `weights`, the order is that of the scores; `ordered_by` says which.
 
         Parameters
         ----------
         head, relation, tail
-            Two of the three names; the third is ranked. If all are given, the triple gets its rank among all tails.
-            The relation need not be given if the graph has only one.
+            Two of the three names; the third is ranked. If all are given, the triple gets its rank by score among the
+            tails that are candidates. The relation need not be given if the graph has only one.
         top, new_only
             How many completions to return, and whether to leave out known triples; ranks count them nevertheless.
         candidates
-            Entities to rank, by default all; in a graph of one relation whose heads and tails are different entities,
-            such as users and movies, those that train has on the missing side.
+            Entities to rank, by default those that train has on the missing side of the relation.
+        any_type
+            Whether to rank all entities by default.
         weights
             Whether to predict weights and probabilities. Without them, only scores are returned, which is faster.
 
@@ -283,12 +295,14 @@ class Run:
             One row per completion: `rank`, `head`, `relation`, `tail`, `score`; `known` and the known `weight`;
             `weight_mean`, `weight_median` and the 90 % interval from `weight_low` to `weight_high`, predicted for the
             case that the triple is true; the `probability` that it is true; and the `confidence`, a weight in [0, 1]
-            that is low for triples that are probably false. Predictions are missing if the run has no validation
-            triples, or if the graph is too large to compute its features in memory.
+            that is low for triples that are probably false. The probability of a link is the same number everywhere:
+            the share of such links that are true, if the graph lacks as many links as validation holds. That of a known
+            triple is the one that the model would give to an unknown link with this score. Predictions are missing if
+            the run has no validation triples, or if the graph is too large to compute its features in memory.
 
         >>> run.predict(head="MLEngineer", relation="requiresSkill")[0].probability  # doctest: +SKIP
         """
-        return predict(self, (head, relation, tail), top, new_only, candidates, weights)
+        return predict(self, (head, relation, tail), top, new_only, candidates, weights, any_type)
 
     def predict_batch(
         self,
@@ -297,6 +311,7 @@ class Run:
         new_only: bool = False,
         *,
         candidates: Names = None,
+        any_type: bool = False,
         weights: bool = True,
         progress: bool = False,
     ) -> ResultTable:
@@ -309,12 +324,12 @@ class Run:
         queries
             A file (TSV, CSV, Parquet), a data frame or rows such as ("Ward Nurse", "requires skill", None). The missing
             part is None, empty or '?'.
-        top, new_only, candidates, weights
+        top, new_only, candidates, any_type, weights
             See `predict`.
         progress
             Whether to show the progress on stderr; Ctrl-C then returns the answers so far.
         """
-        return predict_batch(self, queries, top, new_only, candidates, weights, progress)
+        return predict_batch(self, queries, top, new_only, candidates, weights, any_type, progress)
 
     def discover(
         self,
@@ -360,10 +375,10 @@ class Run:
         max_scores
             Refuse to score more links.
         base_rate
-            The fraction of true links among those searched, by default estimated per relation.
+            The share of true links among all candidates, to which the odds are scaled; by default that of the run.
         weights
-            Whether to predict weights, and to use graph features for probabilities. Without them, probabilities follow
-            from the scores alone, which is much faster in a run that has not predicted weights yet.
+            Whether to predict weights. Without them, the search is much faster in a run that has not predicted weights
+            yet; the probabilities are the same.
         progress
             Whether to show the progress on stderr; Ctrl-C then returns the best links so far.
 
@@ -495,7 +510,7 @@ class Run:
     def summary(self, top: int = 5) -> Summary:
         """Return how good the run is next to a ranking by frequency, and its `top` most probable new links.
 
-        It takes seconds: at most 5,000 test triples are ranked, and probabilities follow from scores alone. `print`
+        It takes seconds: at most 5,000 test triples are ranked, and no weights are predicted. `print`
         shows it as text, `to_dict()` gives it as data.
         """
         from focuse.report.summary import summarize

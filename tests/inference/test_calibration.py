@@ -263,34 +263,3 @@ class TestFile:
         assert "damaged" in str(error.value)
         assert "remove it" in str(error.value)
         assert "\n" not in str(error.value)
-
-
-def test_never_certain_removes_exact_0_and_1_only() -> None:
-    """One fact of the lowest score and one other of the highest must not bend the curve; exact 0 and 1 go."""
-    random = np.random.default_rng(0)
-    label = np.repeat([1.0, 0.0], 500)
-    kind = np.zeros(1000, np.int64)
-    asked = np.linspace(-6, 6, 25)
-    for odd in (False, True):
-        score = random.normal(np.where(label == 1, 3.0, -3.0), 1.0)
-        if odd:
-            score[0], score[-1] = -20.0, 20.0
-        sure, unsure = (
-            fit_curves("isotonic", score, kind, label, np.ones(1), increasing=True, never_certain=never)(
-                asked, np.zeros(25, np.int64)
-            )
-            for never in (False, True)
-        )
-        np.testing.assert_allclose(unsure, sure, atol=0.005)
-        assert 0 < unsure.min() < 0.01 < 0.99 < unsure.max() < 1
-        assert (np.diff(unsure) >= 0).all()
-
-
-def test_never_certain_applies_to_perfectly_separated_relations() -> None:
-    random = np.random.default_rng(1)
-    kind = np.repeat([0, 1], [900, 100])
-    label = (random.random(1000) < 0.5).astype(float)
-    score = np.where(kind == 0, label + random.normal(0, 1, 1000), label)  # relation 1 is told without fail
-    made = fit_curves("isotonic", score, kind, label, np.ones(2), increasing=True, never_certain=True)
-    found = made(np.array([0.0, 1.0]), np.array([1, 1]))
-    assert 0 < found[0] < 0.25 < 0.75 < found[1] < 1

@@ -10,7 +10,7 @@ import pytest
 import focuse
 from focuse.errors import FocuseError
 from focuse.inference import link_search
-from focuse.inference.discover import _known_triples, discovery_predictor
+from focuse.inference.discover import _known_triples
 from focuse.results import ResultTable
 from focuse.training.callbacks import Progress
 
@@ -48,8 +48,8 @@ def brute(run: focuse.Run, any_type: bool = False) -> list[tuple[float, float, i
         if (h, r, t) not in facts and (h != t or r in loops) and (any_type or ((h, r) in heads and (t, r) in tails))
     ]
     ids = np.array(rows).T
-    predictor = discovery_predictor(run, any_type)
-    score, probability = predictor.score(*ids), predictor.probable(*ids)
+    predictor = run.weight_predictor(full=True)
+    score, probability = predictor.score(*ids), predictor.probability(*ids)  # type: ignore[misc]
     found = zip(probability.tolist(), score.tolist(), *ids.tolist(), strict=True)
     return sorted(found, key=lambda row: (-row[0], -row[1], row[2], row[3], row[4]))
 
@@ -102,7 +102,7 @@ def test_block_and_pool_sizes_do_not_change_the_result(run: focuse.Run, monkeypa
     monkeypatch.setattr("focuse.inference.link_search.CPU_BLOCK_SCORES", 50)
     monkeypatch.setattr("focuse.inference.link_search.BLOCK_TAILS", 7)
     monkeypatch.setattr("focuse.inference.link_search.QUERIES_AT_ONCE", 3)
-    found = rows_of(run, run.discover(top=10, rerank=10))
+    found = rows_of(run, run.discover(top=10, rerank=1600))
     assert [row[2:] for row in found] == [row[2:] for row in whole]
 
 

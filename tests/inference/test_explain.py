@@ -132,11 +132,8 @@ def test_models_with_attributes_can_explain(small: focuse.Graph) -> None:
 def test_probability_of_a_missing_link_is_that_of_discover(run: focuse.Run) -> None:
     best = run.discover(top=1)[0]
     found = run.explain(best.head, best.relation, best.tail)
-    assert found.discovery_probability == pytest.approx(best.probability)
-    assert f"{best.probability:.2g} among missing links of its kind" in found.summary()
-    graph = run.graph
-    known = graph.entities[graph.head[0]], graph.relations[graph.relation[0]], graph.entities[graph.tail[0]]
-    assert run.explain(*known).discovery_probability is None
+    assert found.prediction.probability == pytest.approx(best.probability)
+    assert f"probability {best.probability:.2g}" in found.summary()
 
 
 def text_of(rank: int = 3, **tables: Any) -> str:
@@ -158,7 +155,7 @@ def test_summary_names_opposing_triples_only_if_they_are_strong() -> None:
     assert "It is supported most by a r n (weight 0.5)." in weak
     assert "against it" not in weak
     assert "The strongest triple against it is a r n" in strong
-    assert weak.startswith("a needs b: probability 0.70, predicted weight 0.4, 90 % interval 0.1 to 0.9, rank 3 of 100")
+    assert weak.startswith("a needs b: probability 0.7, predicted weight 0.4, 90 % interval 0.1 to 0.9, rank 3 of 100")
 
 
 def test_summary_says_if_a_triple_is_not_predicted() -> None:

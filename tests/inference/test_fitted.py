@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,16 @@ import pytest
 from focuse.data.graph import from_columns
 from focuse.errors import FocuseError
 from focuse.inference import fitted
-from focuse.inference.calibration import Conformal, Probability, fit_curves
-from focuse.inference.fitted import ESTIMATOR_FILE, load_estimator, load_probability, save_estimator, save_probability
+from focuse.inference.calibration import Conformal
+from focuse.inference.fitted import (
+    ESTIMATOR_FILE,
+    PROBABILITY_FILE,
+    load_estimator,
+    load_probability,
+    save_estimator,
+    save_probability,
+)
+from focuse.inference.link_probability import EVIDENCE, LinkProbability
 from focuse.inference.weight_estimator import FEATURES, Estimator, fit_trees
 
 GRAPH = from_columns(["a", "b"], ["r", "s"], ["b", "a"], [0.1, 0.9])
@@ -83,16 +92,44 @@ def test_inconsistent_estimator_file_is_reported(tmp_path: Path, why: str) -> No
         load_estimator(tmp_path, "t", "c", GRAPH, half, half)
 
 
+class Evidence:
+    """Evidence of two relations that is not computed."""
+
+    relations = 2
+
+
+def probability() -> LinkProbability:
+    random, size = np.random.default_rng(0), len(EVIDENCE)
+    bounds = np.sort(random.normal(size=(2, size)), axis=0)
+    points, logits = np.array([-3.0, 0.0, 2.0]), np.array([-4.0, -1.0, 0.5])
+    offsets = random.normal(size=2)
+    return LinkProbability(
+        Evidence(), random.normal(size=size + 1), bounds, offsets, points, logits, -2.0, 0.01, 0.2, 30  # type: ignore[arg-type]
+    )
+
+
 def test_saved_probability_is_loaded(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    label = (random.random(60) < 0.5).astype(float)
-    score, kind = label + random.normal(size=60), random.integers(0, 2, 60)
-    curves = fit_curves("isotonic", score, kind, label, np.ones(2), increasing=True)
-    made = Probability(np.array([1.0, 0.5, -0.2]), curves, 0.2, 0.4, "false.tsv")
+    made = probability()
     save_probability(made, tmp_path, "t")
-    again = load_probability(tmp_path, "t", 2)
+    again = load_probability(tmp_path, "t", made.evidence)
     assert again is not None
-    assert (again.method, again.base_rate, again.fitted_rate, again.negatives) == ("isotonic", 0.2, 0.4, "false.tsv")
-    np.testing.assert_array_equal(again.of(score, label, kind), made.of(score, label, kind))
+    assert (again.method, again.base_rate, again.estimated_rate) == ("isotonic", 0.2, 0.01)
+    assert (again.implausible, again.positives) == (-2.0, 30)
+    rows, kinds = np.random.default_rng(1).normal(size=(9, len(EVIDENCE))), np.arange(9) % 2
+    np.testing.assert_array_equal(again.corrected(again.on_line(rows, kinds)), made.corrected(made.on_line(rows, kinds)))
+    assert load_probability(tmp_path, "other", made.evidence) is None
+    assert load_probability(tmp_path / "none", "t", made.evidence) is None
+
+
+def test_probability_of_an_earlier_version_is_fitted_again(tmp_path: Path) -> None:
+    about = {"tables": "t", "method": "platt", "base_rate": 0.5, "fitted_rate": 0.5, "negatives": "drawn"}
+    fitted._write(tmp_path / PROBABILITY_FILE, {"line": np.array([1.0, 0.0, 0.0])}, about)
+    assert load_probability(tmp_path, "t", Evidence()) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["line", "offsets", "points", "logits"])
+def test_inconsistent_probability_file_is_reported(tmp_path: Path, name: str) -> None:
+    made = probability()
+    save_probability(replace(made, **{name: np.array([1.0])}), tmp_path, "t")
     with pytest.raises(FocuseError, match="damaged file"):
-        load_probability(tmp_path, "t", 3)
+        load_probability(tmp_path, "t", made.evidence)

@@ -41,9 +41,10 @@ def predict(
     new_only: bool = False,
     predictor: WeightPredictor | None = None,
     candidates: np.ndarray | None = None,
+    any_type: bool = False,
 ) -> ResultTable:
     query = find_query(graphs[0], (head, relation, tail))
-    return BatchPredictor(scorer, graphs, top, new_only, candidates).predict(query, predictor)
+    return BatchPredictor(scorer, graphs, top, new_only, candidates, any_type).predict(query, predictor)
 
 
 def rows_of(found: ResultTable) -> list[Row]:
@@ -156,7 +157,7 @@ def test_ties_are_ordered_by_vocabulary(model: str) -> None:
     rows = torch.randn(2, chosen.widths(200)[0], generator=draw)[torch.arange(count) % 2]
     engine = make_scorer(chosen, rows, torch.randn(1, chosen.widths(200)[1], generator=draw))
     for asked in ({"head": "n1"}, {"tail": "n1"}):
-        found = predict(engine, [names], **asked, relation="r", top=count)
+        found = predict(engine, [names], **asked, relation="r", top=count, any_type=True)
         other = "tail" if "head" in asked else "head"
         order = [int(getattr(row, other)[1:]) for row in found]
         halves = [list(range(0, count, 2)), list(range(1, count, 2))]

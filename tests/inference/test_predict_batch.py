@@ -73,7 +73,7 @@ def test_answers_can_be_limited_to_candidates(run: focuse.Run) -> None:
     found = run.predict_batch(asked, top=4, candidates=some, weights=False)
     assert {row.probability for row in found} == {None}
     for number, (head, kind, tail) in enumerate(asked, 1):
-        every = run.predict(head, kind, tail, top=1000)
+        every = run.predict(head, kind, tail, top=1000, any_type=True, weights=False)
         names = [row.tail if tail is None else row.head for row in every]
         expected = [name for name in names if name in some][:4]
         rows = [row for row in found if row.query == number]
@@ -179,7 +179,7 @@ def test_answers_are_written_to_files(plain: focuse.Run, tmp_path: Path) -> None
         assert np.allclose(again["score"].to_numpy(), table["score"].to_numpy())
     json.dumps(found.to_json(), allow_nan=False)
     lines = str(found).splitlines()
-    assert len(lines) == 7
+    assert len(lines) == 8  # the last one says what orders them
     assert lines[0].split()[:2] == ["query", "rank"]
     assert lines[1].split()[:2] == ["1", "1"]
     one = plain.predict_batch(("e1", "r0", None), top=3)

@@ -133,7 +133,7 @@ class TestStoring:
         self, run: focuse.Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(weight_predictor, "fit_estimator", lambda *_: pytest.fail("fitted again"))
-        monkeypatch.setattr(weight_predictor, "fit_probability", lambda *_: pytest.fail("fitted again"))
+        monkeypatch.setattr(weight_predictor, "fit_link_probability", lambda *_: pytest.fail("fitted again"))
         assert run.predict_weight(*TRIPLES[0]).probability is not None
 
     def test_stored_estimator_gives_the_same_weights_as_a_new_fit(self, folder: Path, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ class TestStoring:
     def test_files_of_other_tables_are_ignored(self, folder: Path, run: focuse.Run) -> None:
         parts = run.weight_predictor().estimator_parts()
         assert fitted.load_estimator(folder, "other", "", *parts) is None
-        assert fitted.load_probability(folder, "other", 3) is None
+        assert fitted.load_probability(folder, "other", run.weight_predictor(full=True).probability.evidence) is None  # type: ignore[union-attr]
 
 
 class TestWeightEvaluation:
@@ -179,7 +179,7 @@ class TestWeightEvaluation:
         assert table.negatives == 50
         assert table.base_rate == pytest.approx(table.positives / (table.positives + 50))
         assert "given" in " ".join(table.notes)
-        made = run.calibrate("platt", negatives=[triple[:3] for triple in false], base_rate=0.2)
+        made = run.calibrate("platt", base_rate=0.2)
         assert made.method == "platt"
         assert run.weight_predictor(full=True).probability.base_rate == 0.2  # type: ignore[union-attr]
         run.folder = None  # what other tests read stays as it was
@@ -198,14 +198,12 @@ class TestWeightEvaluation:
         weighted = [(*row, 0.5 if i < 5 else 0.0) for i, row in enumerate(rows)]
         for given, count in ((rows, 30), (weighted, 25)):
             assert run.evaluate_probabilities(negatives=given).negatives == count
-        with pytest.raises(FocuseError, match="0 negatives left"):
-            run.calibrate(negatives=weighted[:5])
 
-    def test_a_graph_without_negatives_asks_for_them(self) -> None:
+    def test_a_graph_without_candidates_has_no_probabilities(self) -> None:
         names = [f"e{i}" for i in range(6)]
         rows = [(h, "r", t, 1.0) for h in names for t in names]
         run = focuse.train(rows[5:], dim=4, epochs=1, valid=rows[5:25], test=rows[:5], progress=False)
-        with pytest.raises(FocuseError, match="no negatives can be drawn: all corrupted triples are known"):
+        with pytest.raises(FocuseError, match="train and validation have all links"):
             run.evaluate_probabilities()
 
 

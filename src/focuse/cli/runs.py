@@ -50,7 +50,7 @@ def evaluate(
     coverage: Annotated[float | None, option("With --weights: nominal coverage of intervals. Default: 0.9.")] = None,
     negatives_file: Annotated[
         str | None,
-        option("With --weights or --probabilities: false triples. Default: random, as many as TEST."),
+        option("With --weights: false triples, default random. With --probabilities: default the best new links."),
     ] = None,
     ndcg_queries: Annotated[
         str | None, option("With --weights: triples of the queries of nDCG. Default: TEST's, with all known tails.")
@@ -109,27 +109,32 @@ def predict(
     queries: Annotated[Path | None, option("File of head, relation, tail; one of them is '?' or empty.")] = None,
     top: Annotated[int, option("Number of completions per query.")] = 10,
     new_only: Annotated[bool, option("Leave out known triples.")] = False,
-    candidates_file: Annotated[Path | None, option("File of the entities to rank, one per line. Default: all.")] = None,
+    candidates_file: Annotated[
+        Path | None, option("File of the entities to rank, one per line. Default: those of a plausible type.")
+    ] = None,
+    any_type: Annotated[bool, option("Rank every entity, also those that train never has on that side.")] = False,
     scores_only: Annotated[bool, option("Predict no weights and probabilities; much faster.")] = False,
     out: LinksOut = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Rank the tails, heads or relations that complete a triple; known triples are marked.
+    """Rank the tails, heads or relations that complete a triple, the most probable first; known triples are marked.
 
     Give two of --head, --relation and --tail; the third is ranked. If all three are given, the triple gets its rank
-    among the tails. --queries completes all triples of a file.
+    by score among the tails. --queries completes all triples of a file. Entities are ranked that train has on that
+    side of the relation.
     """
     from focuse.inference.predict import listed_names
 
     check_out(out, links=True, inputs=(queries, candidates_file))
     if queries is not None and (head, relation, tail) != (None, None, None):
         raise FocuseError("--queries completes the triples of a file; leave --head, --relation and --tail out")
-    candidates, loaded, weights = listed_names(None, candidates_file), opened(run, device), not scores_only
+    loaded = opened(run, device)
+    chosen: Any = {"candidates": listed_names(None, candidates_file), "any_type": any_type, "weights": not scores_only}
     if queries is None:
-        found = loaded.predict(head, relation, tail, top, new_only, candidates=candidates, weights=weights)
+        found = loaded.predict(head, relation, tail, top, new_only, **chosen)
     else:
-        found = loaded.predict_batch(queries, top, new_only, candidates=candidates, weights=weights, progress=True)
+        found = loaded.predict_batch(queries, top, new_only, progress=True, **chosen)
     show(found, out, as_json, "predictions")
 
 
@@ -150,8 +155,8 @@ def discover(
     seed: Annotated[int, option("Random seed of --strategy sampled.")] = 0,
     rerank: Annotated[int | None, option("Best links per relation to order by probability. Default: 2000.")] = None,
     max_scores: Annotated[float, option("Refuse to score more links.")] = 2e10,
-    base_rate: Annotated[float | None, option("Fraction of true links among all. Default: estimated.")] = None,
-    scores_only: Annotated[bool, option("Predict no weights; probabilities by score alone, much faster.")] = False,
+    base_rate: Annotated[float | None, option("Share of true links among all candidates. Default: estimated.")] = None,
+    scores_only: Annotated[bool, option("Predict no weights; much faster.")] = False,
     out: LinksOut = None,
     quiet: Quiet = False,
     device: Device = "auto",
@@ -237,29 +242,29 @@ def calibrate(
         str | None,
         option("isotonic or platt. Default: isotonic; platt for probabilities with few triples.", None, CALIBRATIONS),
     ] = None,
-    negatives_file: Annotated[Path | None, option("Triples known to be false. Default: random negatives.")] = None,
-    base_rate: Annotated[float, option("Expected fraction of true triples among those to predict.")] = 0.5,
+    base_rate: Annotated[
+        float | None, option("Share of true links among all candidates. Default: as many as validation holds.")
+    ] = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Fit maps from scores to weights and to probabilities on validation, one curve per relation, and store them.
 
-    'focuse predict' fits isotonic maps when it first needs them; this command is for another method, for your own
-    negatives, or for another base rate.
+    'focuse predict' fits isotonic maps when it first needs them; this command is for another method or another base
+    rate.
     """
     from focuse.inference.fitted import CALIBRATION_FILE
 
     loaded = opened(run, device)
-    made = loaded.calibrate(method, negatives=negatives_file, base_rate=base_rate)
+    made = loaded.calibrate(method, base_rate=base_rate)
     probability = loaded.weight_predictor(full=True).probability
     data = {
         "run": str(run),
         "method": made.method,
         "validation_rows": len(loaded.splits.valid),
         "calibration_rows": len(loaded.weight_predictor().parts.calibration),
-        "base_rate": base_rate,
+        "base_rate": None if probability is None else probability.base_rate or probability.estimated_rate,
         "probability_method": None if probability is None else probability.method,
-        "negatives": None if probability is None else probability.negatives,
         "relations": len(loaded.graph.relations),
         "relations_with_own_curve": int((made.given_true.arrays["trust"] > 0).sum()),
         "stored": loaded.fitted.calibration_stored,
@@ -271,8 +276,7 @@ def calibrate(
     stored, not_stored = f"stored in {run / CALIBRATION_FILE}", "not stored: the run is unfinished or cannot be written"
     text += stored if data["stored"] else not_stored
     if probability is not None:
-        false = "random negatives" if negatives_file is None else probability.negatives
-        text += f"\nprobabilities: {probability.method} with {false}, for a base rate of {base_rate:g}"
+        text += f"\nprobabilities: {probability.method}, for a base rate of {data['base_rate']:.3g}"
     emit(data, text, as_json)
 
 

@@ -1,4 +1,4 @@
-"""Calibration: what a score means as a weight, as an interval of weights, and as a probability.
+"""Calibration: what a score means as a weight, and as an interval of weights.
 
 **Weights.** One curve per relation, fitted on validation triples, maps scores to weights. There are two sets of curves:
 `given_true` is fitted on validation triples alone and predicts the weight of a link that exists; `with_negatives` is
@@ -11,10 +11,7 @@ exchangeable, the true weight of a new one lies inside with at least the stated 
 relation with enough rows has its own quantile (Mondrian); the others share one. Intervals end at the range of weights
 that train shows for a relation, unless so many true weights lie beyond it that the coverage could not be kept.
 
-**Probabilities.** Platt's or isotonic curves over the evidence: the score and, if train is large enough for boosted
-trees, the features of the graph around a triple, combined by logistic regression. Negatives are the user's or random
-ones. The fraction of triples that are true is no property of a model: curves are fitted at the ratio of the rows they
-saw, then shifted to the base rate that the user gives.
+Probabilities of links are in `link_probability`.
 
 All weights here are in [0, 1] and mean the same for every relation (data/weights.py).
 """
@@ -24,20 +21,16 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from focuse.data.graph import Graph, concatenate
 from focuse.errors import FocuseError
-from focuse.evaluation.baselines import AnyIds, Predictor
+from focuse.evaluation.baselines import AnyIds
 from focuse.evaluation.metrics import FloatArray, spearman
 from focuse.option_strings import choose
-
-if TYPE_CHECKING:  # which imports this module
-    from focuse.inference.weight_estimator import Estimator
 
 METHODS = ("isotonic", "platt")
 CURVE_ARRAYS = {
@@ -46,7 +39,6 @@ CURVE_ARRAYS = {
 }
 HALF_TRUST_ROWS = 50  # rows at which a relation's own curve counts as much as the pooled one
 MIN_CURVE_ROWS = 5  # with fewer rows a relation has no curve of its own
-BASE_RATE = 0.5  # one negative per positive, as in UKGE's tests
 COVERAGE = 0.9
 MIN_SCALE = 0.005  # of a relation's range, added to every predicted scale
 MIN_QUANTILE_ROWS = 30  # conformal rows from which a relation has its own quantile
@@ -95,8 +87,6 @@ def fit_curves(
     weight: FloatArray,
     means: FloatArray,
     increasing: bool,
-    *,
-    never_certain: bool = False,
 ) -> Curves:
     """Fit curves to validation scores [n], relations [n] and true weights [n].
 
@@ -107,16 +97,12 @@ def fit_curves(
     increasing
         Whether curves may only increase. Among true triples, weights may decrease with the score, because an
         unweighted model need not order triples by weight.
-    never_certain
-        Whether weights are labels 0 and 1, such that no curve may reach 0 or 1.
     """
     fit = {"isotonic": _isotonic, "platt": _platt}[choose("calibration", method, METHODS)]
     curves: list[Curve | None] = [fit(score, weight, increasing), *([None] * len(means))]
     for index, rows in _rows_by_group(relation, len(means)):
         if len(rows) >= MIN_CURVE_ROWS:
             curves[index + 1] = fit(score[rows], weight[rows], increasing)
-    if never_certain and method == "isotonic":
-        curves = _without_certainty(curves, score)
     rows_per_relation = np.bincount(relation, minlength=len(means)).astype(np.float64)
     count = np.where(rows_per_relation >= MIN_CURVE_ROWS, rows_per_relation, 0.0)
     usual = float(means @ rows_per_relation / rows_per_relation.sum())
@@ -144,27 +130,6 @@ def _pack(method: str, curves: list[Curve | None]) -> dict[str, FloatArray]:
         "share": np.concatenate([curve[1] for curve in fitted]),
         "offsets": np.concatenate([[0], np.cumsum(sizes)]).astype(np.float64),
     }
-
-
-def _without_certainty(curves: list[Curve | None], score: FloatArray) -> list[Curve | None]:
-    """Replace 0 and 1 in curves by what the pooled curve, which comes first, shows at its scores [n].
-
-    If n rows of all relations are true without exception, the next one is true with probability (n + 1) / (n + 2), and
-    if none is, with 1 / (n + 2) (Laplace's rule of succession), but no step moves past the next one.
-    """
-    pooled = curves[0]
-    if pooled is None:
-        return curves
-    at_rows = np.interp(score, *pooled)
-    between = at_rows[(at_rows > 0) & (at_rows < 1)]
-    low = min(1 / ((at_rows == 0).sum() + 2), between.min(initial=0.5))
-    high = max(1 - 1 / ((at_rows == 1).sum() + 2), between.max(initial=0.5))
-
-    def clip(steps: FloatArray) -> FloatArray:
-        inner = steps[(steps > 0) & (steps < 1)]
-        return np.clip(steps, min(low, inner.min(initial=1.0)), max(high, inner.max(initial=0.0)))
-
-    return [curve and (curve[0], clip(curve[1])) for curve in curves]
 
 
 def _isotonic(score: FloatArray, weight: FloatArray, increasing: bool) -> Curve:
@@ -211,91 +176,10 @@ class Calibration:
 
 
 def check_base_rate(rate: float) -> float:
-    """Return a fraction of true triples; raise FocuseError for other values."""
+    """Return a share of true links; raise FocuseError for other values."""
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < 1:
-        raise FocuseError(f"base rate {rate!r}: give the fraction of true triples among those to predict, in (0, 1)")
+        raise FocuseError(f"base rate {rate!r}: give the share of true links among all candidates, in (0, 1)")
     return float(rate)
-
-
-def at_base_rate(probability: FloatArray, fitted: float, base_rate: float | FloatArray) -> FloatArray:
-    """Convert probabilities [n], fitted where a fraction `fitted` of triples is true, to another base rate.
-
-    >>> at_base_rate(np.array([0.0, 0.5, 1.0]), 0.5, 0.1).tolist()
-    [0.0, 0.1, 1.0]
-    """
-    odds = base_rate * (1 - fitted), fitted * (1 - base_rate)
-    true, false = probability * odds[0], (1 - probability) * odds[1]
-    return np.asarray(true / (true + false), np.float64)
-
-
-@dataclass(frozen=True, eq=False)
-class Probability:
-    """The probability that a triple is true, by `curves` over evidence = line · (score, log-odds of link, 1)."""
-
-    line: FloatArray
-    curves: Curves
-    base_rate: float
-    fitted_rate: float
-    negatives: str  # 'drawn', or the source of the negatives
-    rates: FloatArray | None = None  # base rates per relation [R], instead of `base_rate`
-
-    @property
-    def method(self) -> str:
-        return self.curves.method
-
-    def of(self, score: FloatArray, link: FloatArray | None, relation: AnyIds) -> FloatArray:
-        """Return probabilities [n] for scores [n] and for the probabilities of a link by graph features [n]."""
-        rate = self.base_rate if self.rates is None else self.rates[relation]
-        return at_base_rate(self.curves(evidence(self.line, score, link), relation), self.fitted_rate, rate)
-
-    def at(self, base_rate: float) -> Probability:
-        """Return the same for another fraction of true triples."""
-        return replace(self, base_rate=check_base_rate(base_rate), rates=None)
-
-
-def evidence(line: FloatArray, score: FloatArray, link: FloatArray | None) -> FloatArray:
-    """Combine the score and the log-odds of a link, if known, into one number per triple [n]."""
-    odds = np.zeros(len(score)) if link is None else _log_odds(link)
-    return np.asarray(line[0] * score + line[1] * odds + line[2], np.float64)
-
-
-def _log_odds(link: FloatArray) -> FloatArray:
-    safe = np.clip(link, 0.001, 0.999)
-    return np.asarray(np.log(safe / (1 - safe)), np.float64)
-
-
-def fit_probability(
-    positives: Graph,
-    false: Graph,
-    score: Predictor,
-    estimator: Estimator | None,
-    method: str = "isotonic",
-    base_rate: float = BASE_RATE,
-    negatives: str = "drawn",
-) -> Probability:
-    """Fit probabilities to held-out `positives` and to `false` triples, in train's ids; `negatives` is their source."""
-    both = concatenate([positives, false])
-    ids = both.head, both.relation, both.tail
-    label = np.repeat([1.0, 0.0], [len(positives), len(false)])
-    scores = score(*ids)
-    link = None if estimator is None else estimator(*ids).link
-    line = _fit_line(scores, link, label)
-    seen, means = evidence(line, scores, link), np.ones(len(positives.relations))
-    curves = fit_curves(method, seen, both.relation, label, means, increasing=True, never_certain=True)
-    return Probability(line, curves, check_base_rate(base_rate), float(label.mean()), negatives)
-
-
-def _fit_line(score: FloatArray, link: FloatArray | None, label: FloatArray) -> FloatArray:
-    """Return the coefficients of score, log-odds and a constant, by logistic regression."""
-    if link is None:
-        return np.array([1.0, 0.0, 0.0])
-    from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped, unused-ignore]
-
-    columns = np.column_stack([score, _log_odds(link)])
-    mean, deviation = columns.mean(0), np.where(columns.std(0) > 0, columns.std(0), 1.0)
-    fitted = LogisticRegression().fit((columns - mean) / deviation, label)
-    slope = fitted.coef_[0] / deviation
-    return np.array([*slope, float(fitted.intercept_[0]) - float(slope @ mean)])
 
 
 def plain_probability(score: FloatArray) -> FloatArray:

@@ -1,8 +1,7 @@
 """Find the most probable missing links: search by score, then order the best links of each relation by probability.
 
-Scores of different relations cannot be compared, probabilities can. Within a relation, the probability rises with the
-score if it depends on the score alone. If it also depends on graph features, it is computed for the best links of each
-relation by score only (`rerank`).
+Scores of different relations cannot be compared, probabilities can. The probability of a link is computed for the best
+links of each relation by score only (`rerank`).
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from focuse.data.graph import Graph, concatenate, triple_columns
+from focuse.data.graph import Graph, triple_columns
 from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.errors import FocuseError
-from focuse.inference.calibration import Probability, evidence, fit_probability
+from focuse.inference.calibration import check_base_rate
+from focuse.inference.link_probability import ORDERED, ordering_key
 from focuse.inference.link_search import SAMPLE_SIZE, CandidateSpace, FoundLinks, search_all
 from focuse.inference.predict import Ids, Names, find_names
-from focuse.inference.weight_predictor import WeightPredictor, score_predictor
+from focuse.inference.weight_predictor import WeightPredictor, probability_predictor
 from focuse.option_strings import check_count, check_fraction
-from focuse.random_streams import RandomStream
 from focuse.results import ResultTable
 from focuse.training.callbacks import track_progress
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 MAX_SCORES = 2e10  # takes minutes on two cores
 EXPENSIVE = 50  # how much longer it takes to score a link with an expensive model
 RERANK, MAX_RERANK = 2_000, 100_000  # links per relation and of all relations, unless more are wanted
-SPARE_PER_HEAD = 4  # times max_per_head links of a head are kept, so that the probability can choose among them
+SPARE_PER_HEAD = 20  # times max_per_head links of a head are kept, so that the probability can choose among them
 PREDICTED = ("score", "probability", "weight_mean", "weight_median", "weight_low", "weight_high")
 PRINTED = ("rank", "head", "relation", "tail", "score", "probability", "weight_mean", "weight_low", "weight_high")
 
@@ -83,7 +82,11 @@ def discover(
             f"discover: {space.num_pairs:,} links to score, {cost / max_scores:,.1f} times the limit; name relations, "
             f"heads or tails, choose strategy 'popular' or 'sampled', or raise max_scores to {cost:,}"
         )
-    predictor = discovery_predictor(run, any_type, base_rate, weights)
+    if base_rate is not None:
+        check_base_rate(base_rate)
+    predictor = run.weight_predictor(full=True) if weights else probability_predictor(run)
+    if base_rate is not None and predictor.probability is not None:
+        predictor = replace(predictor, probability=predictor.probability.at(base_rate))
     if min_probability > 0 and predictor.probability is None:
         raise FocuseError(
             "min_probability: the run has no probabilities; train it with validation triples (valid or valid_fraction)"
@@ -135,21 +138,19 @@ def _order(
     """Return the rows of the best links, best first, and the name of what orders them."""
     ids: tuple[Any, Any, Any] = found.head, found.relation, found.tail
     score, probability = predictor.score(*ids), predictor.probability
-    tie_breaker = np.zeros(len(score))
+    tie_breaker = score
     if probability is not None:
-        link = None if predictor.estimator is None else predictor.estimator(*ids).link
-        value, tie_breaker = probability.of(score, link, found.relation), evidence(probability.line, score, link)
-        ordered_by = "probability"
+        value, ordered_by = ordering_key(probability, score, ids), "probability"
     elif predictor.scorer.model.confidence_head is not None:
-        value, tie_breaker, ordered_by = predictor.confidence(score, found.relation), score, "confidence"
+        value, ordered_by = predictor.confidence(score, found.relation), "confidence"
     else:  # the best link of each relation, then the second best of each
         value, ordered_by = np.empty(len(score)), "rank within the relation"
         by_relation = np.lexsort((found.tail, found.head, -score, found.relation))
         relation = found.relation[by_relation]
         value[by_relation] = np.searchsorted(relation, relation) - np.arange(len(relation))
     order = np.lexsort((graph.keys_of(*ids), -tie_breaker, -value))
-    if ordered_by == "probability":
-        order = order[value[order] >= min_probability]
+    if probability is not None and min_probability > 0:
+        order = order[probability(*(part[order] for part in ids)) >= min_probability]
     if max_per_head is not None:
         by_head = np.argsort(found.head[order], kind="stable")
         heads = found.head[order][by_head]
@@ -163,8 +164,7 @@ def _notes(ordered_by: str, given_base_rate: bool, nothing_scored: bool) -> list
     notes = []
     if ordered_by == "probability" and not given_base_rate:
         notes.append(
-            "probability: the fraction of such links that are true if the graph lacks as many triples as were held out "
-            "of it (base_rate sets another fraction)"
+            f"{ORDERED} (base_rate sets another share)"
         )
     elif ordered_by != "probability":
         notes.append(
@@ -174,74 +174,3 @@ def _notes(ordered_by: str, given_base_rate: bool, nothing_scored: bool) -> list
     if nothing_scored:
         notes.append("train has none of these entities on that side of these relations (any_type includes them)")
     return notes
-
-
-# ---- probabilities of missing links ---------------------------------------------------------------------------------
-# The probabilities of a run are calibrated on held-out triples and as many corrupted triples, most of which are
-# implausible. Among all links of plausible types, true ones are rare, and the others are similar to them. Therefore the
-# probability is calibrated again, on held-out triples and sampled links, and moved to the base rate of each relation:
-# as if it lacked the same fraction of its triples as was held out.
-
-LINKS_PER_TRIPLE, MAX_LINKS = 20, 10_000  # sampled links per held-out triple, and in all
-MIN_RATE = 1e-9
-
-
-def discovery_predictor(
-    run: Run, any_type: bool = False, base_rate: float | None = None, weights: bool = True
-) -> WeightPredictor:
-    """Return the predictor of a run whose probabilities are those of missing links; they are fitted once per run.
-
-    Without `weights`, probabilities depend on the score alone, and no estimator by graph features is fitted.
-    """
-    predictor = run.weight_predictor(full=True) if weights else score_predictor(run)
-    fitted, kind = run.fitted.link_probability, (any_type, weights)
-    if kind not in fitted:
-        fitted[kind] = fit_link_probability(predictor, any_type)
-    probability = fitted[kind] or predictor.probability
-    if base_rate is not None and probability is not None:
-        probability = probability.at(base_rate)
-    return replace(predictor, probability=probability)
-
-
-def fit_link_probability(predictor: WeightPredictor, any_type: bool = False, seed: int = 0) -> Probability | None:
-    """Calibrate the probability of missing links; None if the run has no probabilities."""
-    usual, train = predictor.probability, predictor.splits.train
-    if usual is None:
-        return None
-    space = CandidateSpace(train, np.arange(len(train.relations)), any_type=any_type)
-    positives = _inside(predictor.parts.calibration, space)
-    negatives = sample_links(positives, space, predictor.fitting_keys(), seed)
-    if not len(positives) or not len(negatives):
-        return None
-    score, estimator = predictor.score, predictor.estimator
-    made = fit_probability(positives, negatives, score, estimator, usual.method, negatives="links")
-    num_held_out = len(predictor.splits.valid) + len(predictor.splits.test)
-    count = np.bincount(train.relation, minlength=len(train.relations)).astype(np.float64)
-    pairs = np.array([len(heads) * len(tails) for heads, tails in map(space.ends, range(len(count)))], np.float64)
-    missing = count * num_held_out / max(len(train), 1)
-    rates = np.clip(missing / np.maximum(pairs - count, 1.0), MIN_RATE, 0.5)
-    return replace(made, rates=rates)
-
-
-def sample_links(positives: Graph, space: CandidateSpace, known: Any, seed: int = 0) -> Graph:
-    """Sample links of the space that are not `known`, uniformly, by the relations of the positives."""
-    random = np.random.default_rng([seed, RandomStream.DISCOVERY_CALIBRATION])
-    each = max(min(LINKS_PER_TRIPLE, MAX_LINKS // max(len(positives), 1)), 1)
-    parts = [positives.select(np.empty(0, np.int64))]
-    for relation, count in zip(*np.unique(positives.relation, return_counts=True), strict=True):
-        head, tail = (random.choice(ids, each * count) for ids in space.ends(int(relation)))
-        ids = head, np.full(len(head), relation), tail
-        new = ~np.isin(positives.keys_of(*ids), known) & ((head != tail) | space.has_self_loops[relation])
-        h, r, t = (column[new].astype(np.int32) for column in ids)
-        parts.append(replace(positives.select(np.zeros(len(h), np.int64)), head=h, relation=r, tail=t))
-    return concatenate(parts)
-
-
-def _inside(graph: Graph, space: CandidateSpace) -> Graph:
-    """Return the triples of a graph that are in the space."""
-    keep = np.zeros(len(graph), bool)
-    for relation in np.unique(graph.relation).tolist():
-        heads, tails = space.ends(relation)
-        rows = graph.relation == relation
-        keep[rows] = np.isin(graph.head[rows], heads) & np.isin(graph.tail[rows], tails)
-    return graph.select(keep)

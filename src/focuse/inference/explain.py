@@ -14,7 +14,6 @@ from focuse.data.graph import Graph, triple_columns
 from focuse.data.weights import in_unit_range
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError, printable
-from focuse.inference.discover import discovery_predictor
 from focuse.inference.influence import Influence, TrainedObjective
 from focuse.inference.predict import ENTITY_ADVICE, RELATION_ADVICE, predict
 from focuse.inference.similarity import entity_rows
@@ -65,8 +64,6 @@ class Explanation:
     candidates : int
         Number of training triples at head and tail.
     notes : tuple of str
-    discovery_probability : float or None
-        Probability of a missing link among links of its kind, as `Run.discover` gives it.
     """
 
     prediction: Any
@@ -80,7 +77,6 @@ class Explanation:
     rules: ResultTable
     candidates: int = 0
     notes: tuple[str, ...] = ()
-    discovery_probability: float | None = None
 
     @property
     def triple(self) -> tuple[str, str, str]:
@@ -114,9 +110,7 @@ class Explanation:
         if row.known and row.weight is not None:
             parts.append(f"a known triple of weight {row.weight:.3g}")
         if row.probability is not None:
-            parts.append(f"probability {row.probability:.2f}")
-        if self.discovery_probability is not None:
-            parts.append(f"probability {self.discovery_probability:.2g} among missing links of its kind")
+            parts.append(f"probability {row.probability:.2g}")
         if not row.known and row.weight_mean is not None:
             parts.append(f"predicted weight {row.weight_mean:.3g}")
             if row.weight_low is not None and row.weight_high is not None:
@@ -180,7 +174,7 @@ def explain(run: Run, head: str, relation: str | None, tail: str, top: int = 5, 
     given = None if rules is None else [(rule, None) for rule in as_rules(rules)]
     for rule, _ in given or ():
         relation_ids(graph, rule)  # before anything is computed
-    [prediction] = predict(run, (head, relation, tail), 1, False)
+    [prediction] = predict(run, (head, relation, tail), 1, False, any_type=True)
     if run.fitted.trained_objective is None:
         run.fitted.trained_objective = TrainedObjective.build(run)
     trained = run.fitted.trained_objective
@@ -202,16 +196,7 @@ def explain(run: Run, head: str, relation: str | None, tail: str, top: int = 5, 
         rule_base.implying(ids, top, given),
         len(rows),
         influence.notes,
-        None if prediction.known else _discovery_probability(run, ids),
     )
-
-
-def _discovery_probability(run: Run, ids: Ids) -> float | None:
-    predictor = discovery_predictor(run)
-    if predictor.probability is None:
-        return None
-    head, relation, tail = (np.array([one]) for one in ids)
-    return float(predictor.probable(head, relation, tail)[0])
 
 
 def _is_triple(graph: Graph, rows: Rows, ids: Ids) -> npt.NDArray[np.bool_]:

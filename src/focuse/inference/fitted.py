@@ -23,7 +23,8 @@ from focuse.data.graph import Graph
 from focuse.data.triple_index import TripleIndex
 from focuse.errors import FocuseError
 from focuse.evaluation.baselines import Predictor
-from focuse.inference.calibration import CURVE_ARRAYS, Calibration, Conformal, Curves, Probability, check_base_rate
+from focuse.inference.calibration import CURVE_ARRAYS, Calibration, Conformal, Curves, check_base_rate
+from focuse.inference.link_probability import EVIDENCE, LinkEvidence, LinkProbability
 from focuse.inference.weight_estimator import STAGE_ONE, TREE_FEATURES, BoostedTrees, Estimator
 from focuse.storage.atomic import replace_file
 from focuse.storage.tensors import read_tensors, reading, write_arrays
@@ -36,6 +37,7 @@ if TYPE_CHECKING:  # which import this module
 CALIBRATION_FILE, ESTIMATOR_FILE = "calibration.safetensors", "weights.safetensors"
 PROBABILITY_FILE = "probability.safetensors"
 LAYOUT = 2  # of the files; those of another layout are fitted again
+PROBABILITY_LAYOUT = 3  # the files before 3 held probabilities among random corruptions
 FIT_AGAIN = "remove it, it will be fitted again"
 FINGERPRINT_BYTES = 1 << 20  # all rows of a table change in training, so parts of the file are enough
 # Names of the parts in files.
@@ -59,12 +61,12 @@ class FittedCache:
     calibration: Calibration | None = None
     calibration_stored: bool = False
     estimator: Estimator | None = None
-    probability: Probability | None = None
+    evidence: LinkEvidence | None = None
+    probability: LinkProbability | None = None
     column_predictors: dict[str, WeightPredictor] = field(default_factory=dict)
     before_fitting: Callable[[], None] | None = None  # called before a fit that may take minutes
     # Parts of discovery, similarity and explanations.
     known_triples: TripleIndex | None = None
-    link_probability: dict[tuple[bool, bool], Probability | None] = field(default_factory=dict)  # (any_type, weights)
     entities_by_relation: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     trained_objective: TrainedObjective | None = None
     rule_base: RuleBase | None = None
@@ -172,23 +174,35 @@ def load_calibration(folder: Path | None, tables: str, relations: int) -> Calibr
         return Calibration(method, **curves) if about.get("layout") == LAYOUT else None
 
 
-def save_probability(made: Probability, folder: Path, tables: str) -> None:
-    """Write the curves of probabilities; `tables` is the fingerprint of the tables that they were fitted to."""
-    about = {"tables": tables, "method": made.method, "base_rate": made.base_rate}
-    about |= {"fitted_rate": made.fitted_rate, "negatives": made.negatives}
-    arrays: Arrays = {"line": made.line, **{f"curves/{key}": part for key, part in made.curves.arrays.items()}}
+def save_probability(made: LinkProbability, folder: Path, tables: str) -> None:
+    """Write the probability of links; `tables` is the fingerprint of the tables that it was fitted to."""
+    about = {"tables": tables, "layout": PROBABILITY_LAYOUT, "evidence": list(EVIDENCE)}
+    about |= {name: getattr(made, name) for name in ("implausible", "estimated_rate", "base_rate", "positives")}
+    arrays: Arrays = {name: getattr(made, name) for name in ("line", "bounds", "offsets", "points", "logits")}
     _write(folder / PROBABILITY_FILE, arrays, about)
 
 
-def load_probability(folder: Path | None, tables: str, relations: int) -> Probability | None:
-    """Return the probability in a run folder; None if there is none, or one that was fitted to other tables."""
+def load_probability(folder: Path | None, tables: str, evidence: LinkEvidence) -> LinkProbability | None:
+    """Return the probability in a run folder; None without one, or with one of other tables or another layout."""
     with _reading(folder, PROBABILITY_FILE, tables) as found:
         if found is None:
             return None
         arrays, about = found
-        curves = _read_curves(about["method"], arrays, "curves", relations)
-        rates = check_base_rate(about["base_rate"]), check_base_rate(about["fitted_rate"])
-        return Probability(_numbers(arrays["line"], (3,)), curves, *rates, str(about["negatives"]))
+        if about.get("layout") != PROBABILITY_LAYOUT or about.get("evidence") != list(EVIDENCE):
+            return None
+        size = len(EVIDENCE)
+        line, bounds = _numbers(arrays["line"], (size + 1,)), _numbers(arrays["bounds"], (2, size))
+        offsets, points = _numbers(arrays["offsets"], (evidence.relations,)), _numbers(arrays["points"])
+        logits = _numbers(arrays["logits"], points.shape)
+        rises = (np.diff(points) > 0).all() and (np.diff(logits) >= 0).all() and (bounds[0] <= bounds[1]).all()
+        _require(rises, "a curve that falls")
+        implausible, positives = float(about["implausible"]), int(about["positives"])
+        _require(-1e3 < implausible <= 0 < positives, "invalid numbers")
+        rate = check_base_rate(about["estimated_rate"])
+        base_rate = None if about["base_rate"] is None else check_base_rate(about["base_rate"])
+        return LinkProbability(
+            evidence, line, bounds, offsets, points, logits, implausible, rate, base_rate, positives
+        )
 
 
 # ---- estimator ----------------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from torch import Tensor
 from focuse.data.graph import Graph, Side
 from focuse.data.triple_index import TripleIndex
 from focuse.engines.scorer import TableScorer, distance_scores
-from focuse.inference.predict import EXCLUDED, Ids, check_finite, has_self_loops
+from focuse.errors import FocuseError
+from focuse.evaluation.ranking import DIVERGED
 from focuse.option_strings import check_count, check_seed, choose
 from focuse.system import chunks
 from focuse.training.callbacks import Progress
@@ -29,7 +30,12 @@ CPU_BLOCK_SCORES = 1 << 21  # 8 MB, which fit in the cache
 GPU_BLOCK_SCORES = 1 << 25  # 128 MB
 BLOCK_TAILS = 1 << 14  # the queries of this many tails are kept if a model scores both sides
 QUERIES_AT_ONCE = 4096  # more queries of an expensive model (ConvE) would not fit in the cache
+EXCLUDED = float("-inf")  # the score of known triples and of entities that are not candidates
+LOOP_SHARE = 0.001  # of the edges of a relation, above which self-loops are candidates of new links
 LOWEST_SCORE = torch.finfo(torch.float32).min
+
+
+Ids = npt.NDArray[np.int64]
 
 
 # ---- candidates -----------------------------------------------------------------------------------------------------
@@ -109,6 +115,22 @@ class CandidateSpace:
         keys = self.entities_by_relation[side]
         start, stop = np.searchsorted(keys, [relation * entities, (relation + 1) * entities])
         return keys[start:stop] - relation * entities
+
+
+def has_self_loops(train: Graph) -> npt.NDArray[np.bool_]:
+    """Return whether a relation links entities to themselves, bool [R].
+
+    A few loops among thousands of edges are faults of the data.
+    """
+    size = len(train.relations)
+    loops = np.bincount(train.relation[train.head == train.tail], minlength=size)
+    return loops > LOOP_SHARE * np.bincount(train.relation, minlength=size)
+
+
+def check_finite(highest: Tensor) -> None:
+    """Raise FocuseError if one of the highest scores [n] is not a number; −∞ marks a row without candidates."""
+    if torch.isnan(highest).any() or torch.isposinf(highest).any():
+        raise FocuseError(DIVERGED)
 
 
 # ---- the best links -------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,8 @@ from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.engines.base import Scorer
 from focuse.errors import FocuseError
 from focuse.evaluation.ranking import DIVERGED
+from focuse.inference.link_probability import LinkProbability, ordering_key
+from focuse.inference.link_search import EXCLUDED, CandidateSpace, Ids, check_finite, has_self_loops
 from focuse.inference.weight_predictor import WeightPredictor, can_predict_weights
 from focuse.option_strings import check_count
 from focuse.results import ResultTable
@@ -33,12 +35,10 @@ if TYPE_CHECKING:
     from focuse.api import Run
 
 PARTS = ("head", "relation", "tail")
-Ids = npt.NDArray[np.int64]
 Names = str | Sequence[str] | None
 PartialTriple = tuple[str | None, str | None, str | None]
 MISSING = -1  # the id of the part that is asked for
-LOOP_SHARE = 0.001  # of the edges of a relation, above which self-loops are candidates of new links
-EXCLUDED = float("-inf")  # the score of known triples and of entities that are not candidates
+POOL, POOL_PER_SHOWN = 200, 10  # best completions by score that are ordered by probability
 BLOCK_SCORES = 1 << 22  # 16 MB; four times as many on a GPU
 RELATION_ADVICE, ENTITY_ADVICE = "give it as the relation", "give it as the head or tail"
 PREDICTED = ("weight_mean", "weight_median", "weight_low", "weight_high", "probability", "confidence")
@@ -47,27 +47,51 @@ PRINTED = ("rank", *PARTS, "score", "probability", "weight_mean", "weight_low", 
 
 
 def predict(
-    run: Run, triple: PartialTriple, top: int, new_only: bool, candidates: Names = None, weights: bool = True
+    run: Run,
+    triple: PartialTriple,
+    top: int,
+    new_only: bool,
+    candidates: Names = None,
+    weights: bool = True,
+    any_type: bool = False,
 ) -> ResultTable:
     """Rank the completions of one triple; see `Run.predict`."""
-    found = _complete(run, find_query(run.splits.train, triple), top, new_only, candidates, weights)
-    return ResultTable(found.to_arrow().drop_columns("query"), printed=PRINTED, empty=NOTHING)
+    found = _complete(run, find_query(run.splits.train, triple), top, new_only, candidates, weights, any_type)
+    info = {"ordered_by": found.ordered_by}
+    return ResultTable(
+        found.to_arrow().drop_columns("query"), notes=found.notes, info=info, printed=PRINTED, empty=NOTHING
+    )
 
 
 def predict_batch(
-    run: Run, queries: Any, top: int, new_only: bool, candidates: Names, weights: bool, progress: bool
+    run: Run,
+    queries: Any,
+    top: int,
+    new_only: bool,
+    candidates: Names,
+    weights: bool,
+    any_type: bool,
+    progress: bool,
 ) -> ResultTable:
     """Rank the completions of many triples; see `Run.predict_batch`."""
     asked = read_queries(queries, run.splits.train)
-    return _complete(run, asked, top, new_only, candidates, weights, progress)
+    return _complete(run, asked, top, new_only, candidates, weights, any_type, progress)
 
 
 def _complete(
-    run: Run, asked: Ids, top: int, new_only: bool, candidates: Names, weights: bool, progress: bool = False
+    run: Run,
+    asked: Ids,
+    top: int,
+    new_only: bool,
+    candidates: Names,
+    weights: bool,
+    any_type: bool,
+    progress: bool = False,
 ) -> ResultTable:
     graphs = [run.splits.train, run.splits.valid, run.splits.test]
     entities = find_names(candidates, graphs[0].entities, "entity")
-    predictor = BatchPredictor(run.scorer, graphs, top, new_only, entities)
+    seen = run.fitted.entities_by_relation
+    predictor = BatchPredictor(run.scorer, graphs, top, new_only, entities, any_type, seen)
     with_weights = weights and can_predict_weights(run)
     return predictor.predict(asked, run.weight_predictor(full=True) if with_weights else None, progress)
 
@@ -91,6 +115,9 @@ def find_query(names: Graph, triple: PartialTriple) -> Ids:
 class BatchPredictor:
     """Ranks the completions of queries in blocks, and returns the `top` of each.
 
+    The best completions by score, `POOL` or ten times as many as are returned, are ordered by probability if a
+    predictor gives them one; otherwise, the order is that of the scores.
+
     Attributes
     ----------
     graphs : list of Graph
@@ -98,8 +125,11 @@ class BatchPredictor:
     new_only : bool
         Whether known triples are left out. Ranks count them nevertheless.
     candidates : sorted ids, or None
-        The entities that are ranked. By default all; in a graph of one relation whose heads and tails are different
-        entities, such as users and movies, those that train has on the missing side.
+        The entities that are ranked. By default those that train has on the missing side of the relation.
+    any_type : bool
+        Whether all entities are ranked by default.
+    entities_by_relation : dict
+        A cache, see `CandidateSpace`.
     """
 
     scorer: Scorer
@@ -107,40 +137,32 @@ class BatchPredictor:
     top: int = 10
     new_only: bool = False
     candidates: Ids | None = None
+    any_type: bool = False
+    entities_by_relation: dict[str, Ids] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.top = check_count("top", self.top)
-        self._excluded = self._not_ranked()
-
-    def _not_ranked(self) -> dict[str, Any]:
-        """Return masks [E] of the entities that are no candidates, by the side that is missing."""
         train = self.graphs[0]
-        if self.candidates is not None:
-            excluded = np.ones(len(train.entities), bool)
-            excluded[self.candidates] = False
-            return {"head": excluded, "tail": excluded}
-        if len(train.relations) > 1:
-            return {}
-        is_head, is_tail = (np.bincount(ends, minlength=len(train.entities)) > 0 for ends in (train.head, train.tail))
-        return {} if (is_head & is_tail).any() else {"head": ~is_head, "tail": ~is_tail}
+        every = np.arange(len(train.relations))
+        self._space = CandidateSpace(train, every, entities_by_relation=self.entities_by_relation)
 
     def predict(self, asked: Ids, predictor: WeightPredictor | None = None, progress: bool = False) -> ResultTable:
         """Rank the completions of queries; `predictor` adds weights and probabilities.
 
         `asked` [3, n] are the ids of heads, relations and tails, of which at most one is MISSING. A complete triple
-        gets its rank among all tails.
+        gets its rank by score among all tails that are candidates.
         """
         complete, both_ends = ((part != MISSING).all(0) for part in (asked, asked[::2]))
         for row in np.flatnonzero(complete & self.new_only)[:1]:
             raise FocuseError(f"query {row + 1}: new_only requires a missing part; leave one part out")
         for row in np.flatnonzero(both_ends & (self.candidates is not None))[:1]:
             raise FocuseError(f"query {row + 1}: candidates require a missing head or tail; leave one of them out")
-        known = self._related_triples(asked)
+        known, probability = self._related_triples(asked), None if predictor is None else predictor.probability
         index = build_triple_index(known, self.scorer.device) if self.new_only else None
         blocks: list[tuple[Any, ...]] = [(np.empty(0, np.int64),) * 5 + (np.empty(0, np.float32),)]
         with track_progress("Answering queries", asked.shape[1], progress) as tracked:
             for row, part in enumerate(PARTS):
-                rank = partial(self._rank, index=index, missing=part)
+                rank = partial(self._rank, index=index, missing=part, probability=probability)
                 blocks += self._in_blocks(asked, asked[row] == MISSING, rank, part, tracked)
             blocks += self._in_blocks(asked, complete, self._rank_of_tail, "tail", tracked)
         joined = [np.concatenate(column) for column in zip(*blocks, strict=True)]
@@ -159,7 +181,12 @@ class BatchPredictor:
         if predictor is not None and len(head):
             columns |= predictor.columns_for(score, head, relation, tail)
         notes = [f"stopped after {tracked.fraction:.0%} of the queries"] if tracked.stopped else []
-        info = {"queries": asked.shape[1], "stopped": tracked.stopped}
+        if predictor is not None and not complete.all():
+            notes += predictor.ordering_notes()
+        if complete.any() and self.candidates is None and not self.any_type:
+            notes.append("rank of a complete triple: by score, among the tails that train has for the relation")
+        ordered_by = "score" if probability is None else "probability"
+        info = {"queries": asked.shape[1], "stopped": tracked.stopped, "ordered_by": ordered_by}
         return ResultTable(columns, notes=notes, info=info, printed=("query", *PRINTED), empty=NOTHING)
 
     def _in_blocks(
@@ -179,7 +206,9 @@ class BatchPredictor:
         return blocks
 
     @torch.no_grad()
-    def _rank(self, asked: Ids, queries: Ids, index: TripleIndex | None, missing: str) -> tuple[Any, ...]:
+    def _rank(
+        self, asked: Ids, queries: Ids, index: TripleIndex | None, missing: str, probability: LinkProbability | None
+    ) -> tuple[Any, ...]:
         """Return query, rank, ids and score of the best completions of a block of queries [3, B]."""
         given = [torch.from_numpy(ids).to(self.scorer.device) for ids in asked]
         scores = self._scores(missing, *given)
@@ -189,16 +218,22 @@ class BatchPredictor:
             no_loop = torch.from_numpy(~has_self_loops(self.graphs[0])).to(scores.device)[given[1]]
             scores[no_loop, known[no_loop]] = EXCLUDED
         num_known = 0 if index is None else _max_known(index, missing, *given)
-        value, place = top_scores(scores, self.top + num_known)
+        compared = self.top if probability is None else max(POOL, POOL_PER_SHOWN * self.top)
+        value, place = top_scores(scores, compared + num_known)
         shown = value > EXCLUDED
-        if index is not None:
-            ends = (place if part == missing else ids[:, None] for part, ids in zip(PARTS, given, strict=True))
-            shown &= ~index.contains(*(ids.expand_as(place) for ids in ends))
-        shown &= shown.cumsum(1) <= self.top
         row, column = (ids.cpu().numpy() for ids in torch.nonzero(shown, as_tuple=True))
-        answer = place.cpu().numpy()[row, column]
-        ids = (answer if part == missing else asked[at][row] for at, part in enumerate(PARTS))
-        return queries[row], column + 1, *ids, value.cpu().numpy()[row, column]
+        answer, score = place.cpu().numpy()[row, column], value.cpu().numpy()[row, column]
+        head, relation, tail = (answer if part == missing else asked[at][row] for at, part in enumerate(PARTS))
+        if probability is not None:  # ranks count known triples, also if these are not shown
+            key = ordering_key(probability, score, (head, relation, tail))
+            order = np.lexsort((column, -key, row))
+            head, relation, tail, score = (part[order] for part in (head, relation, tail, score))
+        rank, is_shown = _places(row) + 1, np.ones(len(row), bool)
+        if index is not None:
+            is_shown = ~index.contains(*map(torch.from_numpy, (head, relation, tail))).numpy()
+        rows = np.flatnonzero(is_shown)
+        rows = rows[_places(row[rows]) < self.top]
+        return queries[row[rows]], rank[rows], head[rows], relation[rows], tail[rows], score[rows]
 
     @torch.no_grad()
     def _rank_of_tail(self, asked: Ids, queries: Ids) -> tuple[Any, ...]:
@@ -207,7 +242,7 @@ class BatchPredictor:
         scores = self.scorer.score_all(head, relation, "tail")
         check_finite(scores.amax(1))
         own = scores.gather(1, tail[:, None])
-        scores = self._without_excluded(scores, "tail")
+        scores = self._without_excluded(scores, relation, "tail")
         is_before = torch.arange(scores.shape[1], device=scores.device)[None] < tail[:, None]  # the order of ties
         rank = (scores > own).sum(1) + ((scores == own) & is_before).sum(1) + 1
         return queries, rank.cpu().numpy(), *asked, own[:, 0].cpu().numpy()
@@ -220,13 +255,21 @@ class BatchPredictor:
             ids = head.repeat_interleave(count), relations.repeat(len(head)), tail.repeat_interleave(count)
             return self.scorer.score(*ids).view(-1, count)
         known, side = _query_side(head, tail, missing)
-        return self._without_excluded(self.scorer.score_all(known, relation, side), side)
+        return self._without_excluded(self.scorer.score_all(known, relation, side), relation, side)
 
-    def _without_excluded(self, scores: Tensor, side: str) -> Tensor:
-        """Return scores [B, E] that are −∞ for entities that are not candidates of a side."""
-        if side not in self._excluded:
+    def _without_excluded(self, scores: Tensor, relation: Tensor, side: Side) -> Tensor:
+        """Return scores [B, E] that are −∞ for entities that are not candidates of a side of the relations [B]."""
+        if self.candidates is None and self.any_type:
             return scores
-        return scores.masked_fill(torch.from_numpy(self._excluded[side]).to(self.scorer.device), EXCLUDED)
+        asked = relation.cpu().numpy()
+        excluded = np.ones(scores.shape, bool)
+        for kind in np.unique(asked).tolist():
+            candidates = self.candidates
+            if candidates is None:
+                candidates = self._space.ends(kind)[0 if side == "head" else 1]
+                candidates = candidates if len(candidates) else np.arange(scores.shape[1])  # train lacks the relation
+            excluded[np.ix_(asked == kind, candidates)] = False
+        return scores.masked_fill_(torch.from_numpy(excluded).to(scores.device), EXCLUDED)
 
     def _related_triples(self, asked: Ids) -> list[Graph]:
         """Return the known triples that have the given head (or else the given tail) of a query.
@@ -239,14 +282,10 @@ class BatchPredictor:
         return [graph.select(by_head[graph.head] | by_tail[graph.tail]) for graph in self.graphs]
 
 
-def has_self_loops(train: Graph) -> npt.NDArray[np.bool_]:
-    """Return whether a relation links entities to themselves, bool [R].
-
-    A few loops among thousands of edges are faults of the data.
-    """
-    size = len(train.relations)
-    loops = np.bincount(train.relation[train.head == train.tail], minlength=size)
-    return loops > LOOP_SHARE * np.bincount(train.relation, minlength=size)
+def _places(group: npt.NDArray[Any]) -> Ids:
+    """Return the place of each row [n] in its group, from 0; rows of a group are next to each other."""
+    start = np.flatnonzero(np.diff(group, prepend=-1))
+    return np.arange(len(group)) - np.repeat(start, np.diff(start, append=len(group)))
 
 
 def _query_side(head: Tensor, tail: Tensor, missing: str) -> tuple[Tensor, Side]:
@@ -306,12 +345,6 @@ def listed_names(names: Sequence[str] | None, path: Path | None) -> list[str] | 
     if not found:
         raise FocuseError(f"{path}: no names; give one on each line")
     return [*(names or ()), *found]
-
-
-def check_finite(highest: Tensor) -> None:
-    """Raise FocuseError if one of the highest scores [n] is not a number; −∞ marks a row without candidates."""
-    if torch.isnan(highest).any() or torch.isposinf(highest).any():
-        raise FocuseError(DIVERGED)
 
 
 def top_scores(scores: Tensor, top: int) -> tuple[Tensor, Tensor]:

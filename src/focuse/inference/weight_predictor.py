@@ -50,17 +50,22 @@ from focuse.evaluation.weight_evaluation import (
 )
 from focuse.inference import fitted
 from focuse.inference.calibration import (
-    BASE_RATE,
     COVERAGE,
     METHODS,
     Calibration,
-    Probability,
     check_base_rate,
     check_coverage,
     fit_curves,
-    fit_probability,
     measure_errors,
     plain_probability,
+)
+from focuse.inference.link_probability import (
+    ORDERED,
+    LinkEvidence,
+    LinkProbability,
+    at_rate_of_rows,
+    best_new_links,
+    fit_link_probability,
 )
 from focuse.inference.weight_estimator import Estimates, Estimator, conformal_rows, finish_estimator, fit_estimator
 from focuse.models.base import confidence as model_confidence
@@ -75,9 +80,10 @@ if TYPE_CHECKING:
 
 STRONG = THRESHOLDS["cn15k"]
 TRIPLES_AT_ONCE = 1 << 18  # triples scored at once
-MIN_ISOTONIC_ROWS = 500  # positives from which isotonic curves are chosen instead of a line (Platt)
 BYTES_PER_EDGE = 500  # of memory that fitting trees to graph features takes
-MIN_NEGATIVES = 10  # of the user; fewer say nothing about probabilities
+EVALUATED_QUERIES = 1_000  # per side, whose best new links show how good probabilities are
+NO_PROBABILITIES = "no probabilities: the run has no validation triples to calibrate on (valid or valid_fraction)"
+NO_CANDIDATES = "no probabilities: train and validation have all links between entities of a plausible type"
 NO_VALIDATION = "the run has no validation triples to calibrate on; train with some (valid or valid_fraction)"
 
 
@@ -85,8 +91,8 @@ NO_VALIDATION = "the run has no validation triples to calibrate on; train with s
 class WeightPredictor:
     """The weights that a run predicts: `given_true` and `with_negatives` by calibration, `native` by the model itself.
 
-    An `estimator` adds weights by graph features, with intervals; a `probability` adds the probability that a triple
-    is true. `parts` are validation in disjoint parts. If `single_column`, weights are those of one of several columns,
+    An `estimator` adds weights by graph features, with intervals; a `probability` adds the probability that a link is
+    true, which depends on neither. `parts` are validation in disjoint parts. If `single_column`, weights are those of one of several columns,
     to which the model's own confidence does not refer.
     """
 
@@ -97,7 +103,7 @@ class WeightPredictor:
     parts: ValidationParts
     calibration: Calibration | None = None
     estimator: Estimator | None = None
-    probability: Probability | None = None
+    probability: LinkProbability | None = None
     notes: tuple[str, ...] = ()
     single_column: bool = False
 
@@ -178,7 +184,7 @@ class WeightPredictor:
         columns = dict.fromkeys(("weight_mean", "weight_median", "weight_low", "weight_high", "probability"), nothing)
         if self.estimator is None:
             known = nothing if self.calibration is None else self.given_true(head, relation, tail)
-            chance = nothing if self.probability is None else self.probable(head, relation, tail)
+            chance = nothing if self.probability is None else self.probability(head, relation, tail)
             return columns | {"weight_mean": known, "weight_median": known, "probability": chance}
         found = self.estimator(head, relation, tail)
         columns["weight_mean"] = self.units.from_unit(found.mean, relation)
@@ -186,7 +192,7 @@ class WeightPredictor:
         if len(self.estimator.conformal):
             columns["weight_low"], columns["weight_high"] = self.interval(found, relation, coverage)
         if self.probability is not None:
-            columns["probability"] = self.probability.of(self.score(head, relation, tail), found.link, relation)
+            columns["probability"] = self.probability(head, relation, tail)
         return columns
 
     def columns_for(self, score: FloatArray, head: AnyIds, relation: AnyIds, tail: AnyIds) -> dict[str, Any]:
@@ -209,15 +215,11 @@ class WeightPredictor:
         low, high = reversed(ends) if self.splits.train.lower_is_better else ends
         return self.units.from_unit(low, relation), self.units.from_unit(high, relation)
 
-    def probable(
-        self, head: AnyIds, relation: AnyIds, tail: AnyIds, probability: Probability | None = None
-    ) -> FloatArray:
-        """Return the probability [n] that each triple is true, by the run's curves or by others."""
-        made = probability or self.probability
-        if made is None:
-            raise FocuseError(NO_VALIDATION)
-        link = None if self.estimator is None else self.estimator(head, relation, tail).link
-        return made.of(self.score(head, relation, tail), link, relation)
+    def ordering_notes(self) -> list[str]:
+        """Return a note on what orders the completions of a triple."""
+        if self.probability is not None:
+            return [ORDERED]
+        return [f"{NO_PROBABILITIES}; ordered by score"]
 
     def caveats(self) -> tuple[str, ...]:
         """Return notes on what is missing from the columns of `predict`."""
@@ -225,9 +227,7 @@ class WeightPredictor:
         if self.estimator is None or not len(self.estimator.conformal):
             notes.append("no intervals: validation has no rows left to measure them on (raise valid_fraction)")
         if self.calibration is None and not self.single_column:
-            notes.append(
-                "no probabilities: the run has no validation triples to calibrate on (valid or valid_fraction)"
-            )
+            notes.append(NO_PROBABILITIES)
         return tuple(notes)
 
     # ---- fitting ---------------------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def predict_weights(run: Run, triples: Any, *, coverage: float = COVERAGE, colum
     ids = rows.head, rows.relation, rows.tail
     columns = of_column.predict(*ids, coverage)
     if column is not None and predictor.probability is not None:  # the probability of a link is that of all columns
-        columns["probability"] = predictor.probable(*ids)
+        columns["probability"] = predictor.probability(*ids)
     table = {
         **triple_columns(names, *ids),
         "in_train": np.isin(names.keys_of(*ids), names.keys),
@@ -355,18 +355,37 @@ def weight_predictor(run: Run, full: bool = False) -> WeightPredictor:
     if known.calibration is None and not cache.estimator.trees:  # neither validation nor enough edges
         return known
     known = replace(known, estimator=cache.estimator)
-    if cache.probability is None:
-        cache.probability = fitted.load_probability(*stored, relations)
-    if cache.probability is None:
-        cache.probability = _fit_probability(run, known, None, None, BASE_RATE)
-        cache.store(*stored)
-    return replace(known, probability=cache.probability)
+    return replace(known, probability=link_probability(run))
 
 
-def score_predictor(run: Run) -> WeightPredictor:
-    """Return a predictor of probabilities by the score alone, which is fitted in a second; it predicts no weights."""
-    plain = _plain_predictor(run)
-    return replace(plain, probability=_fit_probability(run, plain, None, None, BASE_RATE))
+def probability_predictor(run: Run) -> WeightPredictor:
+    """Return a predictor of probabilities alone, which is fitted in seconds; it predicts no weights."""
+    return replace(_plain_predictor(run), probability=link_probability(run))
+
+
+def link_probability(run: Run) -> LinkProbability | None:
+    """Return the probability of links, fitted once per run; None if the run has no validation triples."""
+    cache = run.fitted
+    if cache.probability is None and len(run.splits.valid):
+        evidence = _evidence(run)
+        cache.probability = fitted.load_probability(run.folder, run.tables_checksum, evidence)
+        if cache.probability is None:
+            cache.probability = _fit_probability(run, "isotonic", None)
+            cache.store(run.folder, run.tables_checksum)
+    return cache.probability
+
+
+def _evidence(run: Run) -> LinkEvidence:
+    if run.fitted.evidence is None:
+        plain = _plain_predictor(run)
+        run.fitted.evidence = LinkEvidence(run.scorer, run.splits.train, plain.score, run.settings.seed)
+    return run.fitted.evidence
+
+
+def _fit_probability(run: Run, method: str, base_rate: float | None) -> LinkProbability | None:
+    parts = _plain_predictor(run).parts
+    made = fit_link_probability(_evidence(run), run.splits.valid, parts, method, run.settings.seed)
+    return made if made is None or base_rate is None else made.at(base_rate)
 
 
 def _plain_predictor(run: Run) -> WeightPredictor:
@@ -410,15 +429,13 @@ def column_predictor(run: Run, name: str) -> WeightPredictor:
 # ---- calibration --------------------------------------------------------------------------------------------------
 
 
-def calibrate(
-    run: Run, method: str | None = None, *, negatives: Any = None, base_rate: float = BASE_RATE
-) -> Calibration:
+def calibrate(run: Run, method: str | None = None, *, base_rate: float | None = None) -> Calibration:
     """Fit the maps from scores to weights and to probabilities again, and store them; see `Run.calibrate`."""
     if method is not None:
         choose("calibration", method, METHODS)
-    check_base_rate(base_rate)
+    if base_rate is not None:
+        check_base_rate(base_rate)
     plain = _plain_predictor(run)
-    false = None if negatives is None else _unknown_negatives(run, negatives, plain.fitting_keys())
     made = plain.fit_calibration(method or "isotonic")
     if made is None:
         raise FocuseError(NO_VALIDATION)
@@ -428,25 +445,9 @@ def calibrate(
         before = fitted.load_estimator(run.folder, run.tables_checksum, None, *known.estimator_parts())
     run.fitted.calibration = made
     run.fitted.estimator = known.fit_estimator(run.settings.seed, before)
-    known = replace(known, estimator=run.fitted.estimator)
-    run.fitted.probability = _fit_probability(run, known, method, false, base_rate)
-    run.fitted.link_probability.clear()
+    run.fitted.probability = _fit_probability(run, method or "isotonic", base_rate)
     run.fitted.store(run.folder, run.tables_checksum)
     return made
-
-
-def _fit_probability(
-    run: Run, known: WeightPredictor, method: str | None, false: Graph | None, rate: float
-) -> Probability | None:
-    positives = known.parts.calibration
-    if not len(positives):
-        return None
-    rows = corrupt_graph(positives, known.fitting_keys(), run.settings.seed + 1) if false is None else false
-    if not len(rows):  # in a very dense graph every negative is a known triple
-        return None
-    source = "drawn" if false is None else f"{len(rows):,} of {rows.source}"
-    method = method or ("isotonic" if len(positives) >= MIN_ISOTONIC_ROWS else "platt")
-    return fit_probability(positives, rows, known.score, known.estimator, method, rate, source)
 
 
 def _read_negatives(run: Run, given: Any) -> AlignedGraph:
@@ -454,18 +455,6 @@ def _read_negatives(run: Run, given: Any) -> AlignedGraph:
     graph = _read_triples(given)
     false = graph.select(graph.weight == 0) if graph.weighted else replace(graph, weight=np.zeros(len(graph)))
     return false.align(run.splits.train)
-
-
-def _unknown_negatives(run: Run, given: Any, known: AnyIds) -> Graph:
-    """Return the user's negatives without known triples."""
-    aligned = _read_negatives(run, given)
-    rows = aligned.graph
-    left = rows.select(~np.isin(rows.keys, known))
-    count = len(np.unique(left.keys))
-    if count < MIN_NEGATIVES:
-        why = f"{len(rows) - len(left):,} are in the graph, {aligned.unseen.rows:,} have unknown names"
-        raise FocuseError(f"{rows.source}: {count:,} negatives left ({why}); give {MIN_NEGATIVES} or more")
-    return left
 
 
 # ---- evaluation ---------------------------------------------------------------------------------------------------
@@ -652,26 +641,40 @@ def _intervals(
 
 
 def evaluate_probabilities(run: Run, test: Any = None, *, negatives: Any = None, seed: int = 0) -> ProbabilityTable:
-    """Evaluate the probability that a triple is true; see `Run.evaluate_probabilities`."""
-    seed, aligned, predictor = check_seed(seed), _test(run, test), weight_predictor(run, full=True)
-    positives = aligned.graph
+    """Evaluate the probability that a link is true; see `Run.evaluate_probabilities`."""
+    seed, aligned, made = check_seed(seed), _test(run, test), link_probability(run)
     given = None if negatives is None else _test_negatives(run, negatives)
-    false = corrupt_graph(positives, predictor.known_keys(), seed) if given is None else given.graph
-    if predictor.probability is None:
-        raise FocuseError(NO_VALIDATION)
-    if not len(false):
-        raise FocuseError("no negatives can be drawn: all corrupted triples are known; give negatives")
-    rate = len(positives) / (len(positives) + len(false))
-    both = concatenate([positives, false])
+    if made is None:
+        raise FocuseError(NO_CANDIDATES if len(run.splits.valid) else NO_VALIDATION)
+    notes = [str(part) for part in (aligned, given) if part is not None and part.unseen.rows]
+    if given is None:
+        both = _best_links(run, made, seed)
+        label = np.isin(both.keys, aligned.graph.keys).astype(np.float64)
+        held, lacking = len(np.unique(aligned.graph.keys)), len(np.unique(run.splits.valid.keys))
+        notes.append(
+            f"the best new links of random heads and tails; {held:,} test triples are true, and probabilities are for "
+            f"as many as validation has, {lacking:,}"
+        )
+    else:
+        both = concatenate([aligned.graph, given.graph])
+        label = np.repeat([1.0, 0.0], [len(aligned.graph), len(given.graph)])
+        notes.append("test negatives are given; odds are scaled to their share")
     ids = both.head, both.relation, both.tail
-    label = np.repeat([1.0, 0.0], [len(positives), len(false)])
-    made = predictor.probability.at(rate)
-    after = predictor.probable(*ids, made)
+    after = made(*ids) if given is None else at_rate_of_rows(made(*ids), float(label.mean()))
     rows = {
-        "before: logistic of the score": probability_metrics(plain_probability(predictor.score(*ids)), label),
+        "before: logistic of the score": probability_metrics(plain_probability(made.evidence.score(*ids)), label),
         f"after: {made.method}": probability_metrics(after, label),
     }
-    notes = [str(part) for part in (aligned, given) if part is not None and part.unseen.rows]
-    notes.append(f"test negatives are {'random' if given is None else 'given'}")
-    notes.append(f"calibrated on {'random negatives' if made.negatives == 'drawn' else made.negatives}")
-    return ProbabilityTable(rows, len(positives), len(false), rate, both, after, label, tuple(notes))
+    positives, rate = int(label.sum()), float(label.mean())
+    return ProbabilityTable(rows, positives, len(both) - positives, rate, both, after, label, tuple(notes))
+
+
+def _best_links(run: Run, made: LinkProbability, seed: int) -> Graph:
+    """Return the best links of random queries of train that neither train nor validation has."""
+    head, relation, tail = best_new_links(made.evidence, run.splits.valid, EVALUATED_QUERIES, seed)
+    train = run.splits.train
+    if not len(head):
+        raise FocuseError(NO_CANDIDATES)
+    rows = train.select(np.zeros(len(head), np.int64))
+    h, r, t = (ids.astype(np.int32) for ids in (head, relation, tail))
+    return replace(rows, head=h, relation=r, tail=t)

@@ -1,7 +1,7 @@
 """The first answers of a run: how good it is next to a ranking without a model, and its most probable new links.
 
-Everything here takes seconds, also on a graph of millions of edges: a sample of the test triples is ranked, and links
-are scored without fitting an estimator of weights.
+Everything here takes seconds, also on a graph of millions of edges: a sample of the test triples is ranked, and no
+estimator of weights is fitted.
 """
 
 from __future__ import annotations
@@ -131,9 +131,7 @@ class Summary:
     def __str__(self) -> str:
         lines = [NOT_MEASURED if self.quality is None else str(self.quality)]
         probable = len(self.new_links) and self.new_links[0].probability is not None
-        lines.append(
-            f"new links{', with the probability by their score (focuse discover looks closer)' if probable else ''}:"
-        )
+        lines.append(f"new links{', with the probability that they are true' if probable else ''}:")
         lines[-1] += "" if len(self.new_links) else " none found"
         for *names, probability in self.new_links:
             text = " | ".join(map(_shortened, names))
