@@ -22,6 +22,8 @@ from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError, Stopped, counted
 from focuse.evaluation.evaluate import Evaluation
 from focuse.evaluation.preference import (
+    LIKELY,
+    NO_WEIGHT_MODEL,
     Prefer,
     Preference,
     evaluate_preferences,
@@ -99,6 +101,14 @@ class Run:
     def __repr__(self) -> str:
         trained = f"{self.settings.model}, dim {self.settings.dim}, {counted(len(self.history), 'epochs')}"
         return f"Run({trained} on {self.graph!r})"
+
+    def exponent(self, prefer: Prefer = None) -> float:
+        """Return the exponent c of the weight by which links are ordered, see `focuse.evaluation.preference`."""
+        if self.weight_model is None:
+            if prefer not in (None, LIKELY):
+                raise FocuseError(NO_WEIGHT_MODEL)
+            return 0.0
+        return self.preference.exponent(prefer)
 
     @property
     def graph(self) -> Graph:
@@ -269,11 +279,13 @@ class Run:
         candidates: Names = None,
         any_type: bool = False,
         weights: bool = True,
+        prefer: Prefer = None,
     ) -> ResultTable:
-        """Rank the completions of a triple with one missing part, the most probable first.
+        """Rank the completions of a triple with one missing part, likely and strong ones first.
 
-        The best completions by score (200, or ten times `top` if that is more) are ordered by their probability. In a
-        run without probabilities, and without `weights`, the order is that of the scores; `ordered_by` says which.
+        The best completions by score and weight (200, or ten times `top` if that is more) are ordered by their
+        probability times a power of their weight. In a run without probabilities, and without `weights`, the score
+        takes the place of the probability; `ordered_by` says which.
 
         Parameters
         ----------
@@ -288,6 +300,9 @@ class Run:
             Whether to rank all entities by default.
         weights
             Whether to predict weights and probabilities. Without them, only scores are returned, which is faster.
+        prefer
+            'likely' orders by the probability alone, 'strong' counts the weight most, and numbers from 0 to 1 are
+            between them. By default the number that had the highest weighted precision on validation triples.
 
         Returns
         -------
@@ -302,7 +317,7 @@ class Run:
 
         >>> run.predict(head="MLEngineer", relation="requiresSkill")[0].probability  # doctest: +SKIP
         """
-        return predict(self, (head, relation, tail), top, new_only, candidates, weights, any_type)
+        return predict(self, (head, relation, tail), top, new_only, candidates, weights, any_type, prefer)
 
     def predict_batch(
         self,
@@ -313,6 +328,7 @@ class Run:
         candidates: Names = None,
         any_type: bool = False,
         weights: bool = True,
+        prefer: Prefer = None,
         progress: bool = False,
     ) -> ResultTable:
         """Rank the completions of many triples, as `predict` does for one.
@@ -324,12 +340,12 @@ class Run:
         queries
             A file (TSV, CSV, Parquet), a data frame or rows such as ("Ward Nurse", "requires skill", None). The missing
             part is None, empty or '?'.
-        top, new_only, candidates, any_type, weights
+        top, new_only, candidates, any_type, weights, prefer
             See `predict`.
         progress
             Whether to show the progress on stderr; Ctrl-C then returns the answers so far.
         """
-        return predict_batch(self, queries, top, new_only, candidates, weights, any_type, progress)
+        return predict_batch(self, queries, top, new_only, candidates, weights, any_type, prefer, progress)
 
     def discover(
         self,
@@ -348,11 +364,13 @@ class Run:
         max_scores: float = MAX_SCORES,
         base_rate: float | None = None,
         weights: bool = True,
+        prefer: Prefer = None,
         progress: bool = False,
     ) -> ResultTable:
-        """Find the most probable links that the graph lacks.
+        """Find likely and strong links that the graph lacks.
 
-        All links between the chosen entities are scored. The best of each relation are then ordered by probability.
+        All links between the chosen entities are scored. The best of each relation are then ordered by their
+        probability times a power of their weight, as in `predict`.
         Known triples and known negatives are left out, as are self-loops of relations that have hardly any in train.
 
         Parameters
@@ -379,6 +397,8 @@ class Run:
         weights
             Whether to predict weights. Without them, the search is much faster in a run that has not predicted weights
             yet; the probabilities are the same.
+        prefer
+            'likely', 'strong' or a number between 0 and 1, see `predict`.
         progress
             Whether to show the progress on stderr; Ctrl-C then returns the best links so far.
 
@@ -386,8 +406,8 @@ class Run:
         -------
         ResultTable
             One row per link: `rank`, `head`, `relation`, `tail`, `score`, `probability`, `weight_mean`,
-            `weight_median`, `weight_low` and `weight_high`. `scored` and `reranked` count links, `ordered_by` is
-            'probability' if the run has probabilities, and `stopped` says whether the search was interrupted.
+            `weight_median`, `weight_low` and `weight_high`. `scored` and `reranked` count links, `ordered_by` names
+            what orders them, and `stopped` says whether the search was interrupted.
 
         >>> run.discover(relations="requires skill", top=20, min_probability=0.9)  # doctest: +SKIP
         """
@@ -407,6 +427,7 @@ class Run:
             max_scores=max_scores,
             base_rate=base_rate,
             weights=weights,
+            prefer=prefer,
             progress=progress,
         )
 

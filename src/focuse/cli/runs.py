@@ -114,6 +114,7 @@ def predict(
     ] = None,
     any_type: Annotated[bool, option("Rank every entity, also those that train never has on that side.")] = False,
     scores_only: Annotated[bool, option("Predict no weights and probabilities; much faster.")] = False,
+    prefer: PreferOption = None,
     out: LinksOut = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -131,6 +132,7 @@ def predict(
         raise FocuseError("--queries completes the triples of a file; leave --head, --relation and --tail out")
     loaded = opened(run, device)
     chosen: Any = {"candidates": listed_names(None, candidates_file), "any_type": any_type, "weights": not scores_only}
+    chosen["prefer"] = prefer
     if queries is None:
         found = loaded.predict(head, relation, tail, top, new_only, **chosen)
     else:
@@ -157,6 +159,7 @@ def discover(
     max_scores: Annotated[float, option("Refuse to score more links.")] = 2e10,
     base_rate: Annotated[float | None, option("Share of true links among all candidates. Default: estimated.")] = None,
     scores_only: Annotated[bool, option("Predict no weights; much faster.")] = False,
+    prefer: PreferOption = None,
     out: LinksOut = None,
     quiet: Quiet = False,
     device: Device = "auto",
@@ -185,6 +188,7 @@ def discover(
         max_scores=max_scores,
         base_rate=base_rate,
         weights=not scores_only,
+        prefer=prefer,
         progress=not quiet,
     )
     show(found, out, as_json, "links")

@@ -14,10 +14,10 @@ import numpy as np
 from focuse.data.graph import Graph, triple_columns
 from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.errors import FocuseError
+from focuse.evaluation.preference import Prefer, strength_scorer
 from focuse.inference.calibration import check_base_rate
-from focuse.inference.link_probability import ORDERED, ordering_key
-from focuse.inference.link_search import SAMPLE_SIZE, CandidateSpace, FoundLinks, search_all
-from focuse.inference.predict import Ids, Names, find_names
+from focuse.inference.link_search import SAMPLE_SIZE, CandidateSpace, FoundLinks, Ids, search_all
+from focuse.inference.predict import Names, find_names
 from focuse.inference.weight_predictor import WeightPredictor, probability_predictor
 from focuse.option_strings import check_count, check_fraction
 from focuse.results import ResultTable
@@ -51,6 +51,7 @@ def discover(
     max_scores: float = MAX_SCORES,
     base_rate: float | None = None,
     weights: bool = True,
+    prefer: Prefer = None,
     progress: bool = False,
 ) -> ResultTable:
     """Return the most probable missing links; see `Run.discover`."""
@@ -87,6 +88,7 @@ def discover(
     predictor = run.weight_predictor(full=True) if weights else probability_predictor(run)
     if base_rate is not None and predictor.probability is not None:
         predictor = replace(predictor, probability=predictor.probability.at(base_rate))
+    predictor = predictor.preferring(run, prefer)
     if min_probability > 0 and predictor.probability is None:
         raise FocuseError(
             "min_probability: the run has no probabilities; train it with validation triples (valid or valid_fraction)"
@@ -95,7 +97,12 @@ def discover(
     size = rerank or max(top, min(max(RERANK, 2 * top), MAX_RERANK // max(len(space.relations), 1)))
     with track_progress("Scoring links", space.num_pairs, progress) as tracked:
         found = search_all(
-            run.scorer, space, _known_triples(run), size * (2 if train.undirected else 1), tracked, spare
+            _search_scorer(run, predictor),
+            space,
+            _known_triples(run),
+            size * (2 if train.undirected else 1),
+            tracked,
+            spare,
         )
     found = _without_reversed(train, found)
     order, ordered_by = _order(train, found, predictor, min_probability, max_per_head)
@@ -104,8 +111,13 @@ def discover(
     predicted: dict[str, Any] = dict.fromkeys(PREDICTED, np.empty(0))
     if len(order):
         predicted |= {"score": predictor.score(*ids), **predictor.predict_unseen(*ids)}
+        key = predictor.shown_key(predicted, ids[1])
+        if key is not None:
+            again = np.argsort(-key, kind="stable")
+            ids = ids[0][again], ids[1][again], ids[2][again]
+            predicted = {name: column[again] for name, column in predicted.items()}
     columns = {"rank": np.arange(1, len(order) + 1), **triple_columns(train, *ids), **predicted}
-    notes = _notes(ordered_by, base_rate is not None, not found.scored and not tracked.stopped)
+    notes = _notes(ordered_by, predictor, base_rate is not None, not found.scored and not tracked.stopped)
     if tracked.stopped:
         notes.append(f"stopped after {tracked.fraction:.0%} of the links: these are the best of those")
     info = {"ordered_by": ordered_by, "strategy": strategy, "scored": found.scored}
@@ -140,7 +152,7 @@ def _order(
     score, probability = predictor.score(*ids), predictor.probability
     tie_breaker = score
     if probability is not None:
-        value, ordered_by = ordering_key(probability, score, ids), "probability"
+        value, ordered_by = predictor.ordering_key(score, *ids), predictor.ordered_by
     elif predictor.scorer.model.confidence_head is not None:
         value, ordered_by = predictor.confidence(score, found.relation), "confidence"
     else:  # the best link of each relation, then the second best of each
@@ -160,13 +172,17 @@ def _order(
     return order, ordered_by
 
 
-def _notes(ordered_by: str, given_base_rate: bool, nothing_scored: bool) -> list[str]:
+def _search_scorer(run: Run, predictor: WeightPredictor) -> Any:
+    """Return the scorer by which the links of a relation are searched."""
+    weights = None if predictor.weight_model is None else predictor.weight_model.scorer
+    return strength_scorer(run.scorer, weights, predictor.exponent)
+
+
+def _notes(ordered_by: str, predictor: WeightPredictor, given_base_rate: bool, nothing_scored: bool) -> list[str]:
     notes = []
-    if ordered_by == "probability" and not given_base_rate:
-        notes.append(
-            f"{ORDERED} (base_rate sets another share)"
-        )
-    elif ordered_by != "probability":
+    if predictor.probability is not None and not given_base_rate:
+        notes.append(f"{predictor.ordering_notes()[0]} (base_rate sets another share)")
+    elif predictor.probability is None:
         notes.append(
             f"no probabilities: the run has no validation triples to calibrate on; ordered by {ordered_by} (scores of "
             "different relations cannot be compared)"

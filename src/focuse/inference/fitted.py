@@ -200,9 +200,7 @@ def load_probability(folder: Path | None, tables: str, evidence: LinkEvidence) -
         _require(-1e3 < implausible <= 0 < positives, "invalid numbers")
         rate = check_base_rate(about["estimated_rate"])
         base_rate = None if about["base_rate"] is None else check_base_rate(about["base_rate"])
-        return LinkProbability(
-            evidence, line, bounds, offsets, points, logits, implausible, rate, base_rate, positives
-        )
+        return LinkProbability(evidence, line, bounds, offsets, points, logits, implausible, rate, base_rate, positives)
 
 
 # ---- estimator ----------------------------------------------------------------------------------------------------

@@ -51,7 +51,13 @@ SEPARATE = 2.0  # standard errors between the points of a curve
 ROOM = 0.02  # that probabilities above the last point of the curve may rise
 LEAST = 1e-12
 DECIMALS = 3  # of logarithms of sums, whose last bits depend on how many queries are scored together
-ORDERED = "ordered by probability: the share of such links that are true, if the graph lacks as many as validation holds"
+PREFERRED = (
+    "ordered by probability · weight^{exponent:g}: the probability is the share of such links that are true, if the "
+    "graph lacks as many as validation holds; prefer 'likely' ignores weights, 'strong' counts them most"
+)
+ORDERED = (
+    "ordered by probability: the share of such links that are true, if the graph lacks as many as validation holds"
+)
 
 
 # ---- evidence -------------------------------------------------------------------------------------------------------
@@ -81,7 +87,8 @@ class LinkEvidence:
         self.density = np.log((count + 0.5) / self.pairs)
         self._compared = {side: self._candidates_to_compare(side, seed) for side in self.ends}
         self._totals: dict[Side, FloatArray] = {
-            side: np.full(len(self.queries(side)), np.nan) for side in self.ends  # computed when first needed
+            side: np.full(len(self.queries(side)), np.nan)
+            for side in self.ends  # computed when first needed
         }
 
     def queries(self, side: Side) -> Ids:
@@ -108,7 +115,12 @@ class LinkEvidence:
         totals = tuple(np.where(is_candidate, total, np.logaddexp(total, score)) for total in totals)
         num_tails = _counts(self.tail_queries, self.num_tails, h * self.relations + r)
         num_heads = _counts(self.head_queries, self.num_heads, t * self.relations + r)
-        columns = [score, *(np.minimum(score - total, 0.0) for total in totals), np.log1p(num_tails), np.log1p(num_heads)]
+        columns = [
+            score,
+            *(np.minimum(score - total, 0.0) for total in totals),
+            np.log1p(num_tails),
+            np.log1p(num_heads),
+        ]
         columns += [np.log1p(self.sizes["tail"][r]), np.log1p(self.sizes["head"][r]), self.density[r]]
         return np.column_stack(columns)
 
@@ -504,7 +516,9 @@ def _fit_implausible(made: LinkProbability, links: float, known: Any, random: np
 # ---- use ------------------------------------------------------------------------------------------------------------
 
 
-def best_new_links(evidence: LinkEvidence, valid: Graph, queries: int, seed: int, best: int = 10) -> tuple[Any, Any, Any]:
+def best_new_links(
+    evidence: LinkEvidence, valid: Graph, queries: int, seed: int, best: int = 10
+) -> tuple[Any, Any, Any]:
     """Return the `best` links by score of random queries (head, relation, ?) and (?, relation, tail) of train.
 
     The links, ids [n] each, are distinct, and neither train nor validation has them.

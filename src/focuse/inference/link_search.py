@@ -13,11 +13,12 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from focuse.data.graph import Graph, Side
 from focuse.data.triple_index import TripleIndex
-from focuse.engines.scorer import TableScorer, distance_scores
+from focuse.engines.scorer import StrengthScorer, TableScorer, distance_scores
 from focuse.errors import FocuseError
 from focuse.evaluation.ranking import DIVERGED
 from focuse.option_strings import check_count, check_seed, choose
@@ -231,9 +232,27 @@ class RelationScorer:
         return self.scorer.model.score_pool(query, self.scorer.rows("relation", relation), rows, side)
 
 
+class RelationStrengthScorer:
+    """The same by likely and strong links: f + c · ln ŵ."""
+
+    def __init__(self, scorer: StrengthScorer, relation: int, tails: Tensor) -> None:
+        self.join = scorer.join
+        self.likely, self.weights = (RelationScorer(part, relation, tails) for part in (scorer.likely, scorer.weights))
+
+    @torch.no_grad()
+    def scores(self, heads: Tensor) -> Tensor:
+        """Return the scores of all links of some heads: ids [B] -> [B, N]."""
+        return self.join(self.likely.scores(heads), F.logsigmoid(self.weights.scores(heads)))
+
+
 @torch.no_grad()
 def search_all(
-    scorer: TableScorer, space: CandidateSpace, known: TripleIndex, size: int, progress: Progress, per_head: int | None
+    scorer: TableScorer | StrengthScorer,
+    space: CandidateSpace,
+    known: TripleIndex,
+    size: int,
+    progress: Progress,
+    per_head: int | None,
 ) -> FoundLinks:
     """Score every pair of the space; keep the `size` best links of each relation, at most `per_head` of a head."""
     block_scores = CPU_BLOCK_SCORES if scorer.device.type == "cpu" else GPU_BLOCK_SCORES
@@ -243,7 +262,8 @@ def search_all(
         heads, all_tails = (torch.from_numpy(ids).to(scorer.device) for ids in space.ends(relation))
         for part in chunks(len(all_tails), BLOCK_TAILS):
             tails = all_tails[part]
-            relation_scorer = RelationScorer(scorer, relation, tails)
+            kind = RelationStrengthScorer if isinstance(scorer, StrengthScorer) else RelationScorer
+            relation_scorer = kind(scorer, relation, tails)  # type: ignore[arg-type]
             column = torch.full((known.entities,), -1, dtype=torch.int64, device=scorer.device)
             column[tails] = torch.arange(len(tails), device=scorer.device)
             for rows_of_block in chunks(len(heads), max(1, block_scores // len(tails))):

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from focuse.data import readers
@@ -22,9 +23,10 @@ from focuse.data.roles import endpoints, relation_column, words_of
 from focuse.data.sniffer import TableLayout, first_rows, join_words
 from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.engines.base import Scorer
+from focuse.engines.scorer import StrengthScorer, TableScorer
 from focuse.errors import FocuseError
-from focuse.evaluation.ranking import DIVERGED
-from focuse.inference.link_probability import LinkProbability, ordering_key
+from focuse.evaluation.metrics import FloatArray
+from focuse.evaluation.preference import Prefer
 from focuse.inference.link_search import EXCLUDED, CandidateSpace, Ids, check_finite, has_self_loops
 from focuse.inference.weight_predictor import WeightPredictor, can_predict_weights
 from focuse.option_strings import check_count
@@ -54,9 +56,10 @@ def predict(
     candidates: Names = None,
     weights: bool = True,
     any_type: bool = False,
+    prefer: Prefer = None,
 ) -> ResultTable:
     """Rank the completions of one triple; see `Run.predict`."""
-    found = _complete(run, find_query(run.splits.train, triple), top, new_only, candidates, weights, any_type)
+    found = _complete(run, find_query(run.splits.train, triple), top, new_only, candidates, weights, any_type, prefer)
     info = {"ordered_by": found.ordered_by}
     return ResultTable(
         found.to_arrow().drop_columns("query"), notes=found.notes, info=info, printed=PRINTED, empty=NOTHING
@@ -71,11 +74,12 @@ def predict_batch(
     candidates: Names,
     weights: bool,
     any_type: bool,
+    prefer: Prefer,
     progress: bool,
 ) -> ResultTable:
     """Rank the completions of many triples; see `Run.predict_batch`."""
     asked = read_queries(queries, run.splits.train)
-    return _complete(run, asked, top, new_only, candidates, weights, any_type, progress)
+    return _complete(run, asked, top, new_only, candidates, weights, any_type, prefer, progress)
 
 
 def _complete(
@@ -86,14 +90,19 @@ def _complete(
     candidates: Names,
     weights: bool,
     any_type: bool,
+    prefer: Prefer,
     progress: bool = False,
 ) -> ResultTable:
     graphs = [run.splits.train, run.splits.valid, run.splits.test]
     entities = find_names(candidates, graphs[0].entities, "entity")
     seen = run.fitted.entities_by_relation
-    predictor = BatchPredictor(run.scorer, graphs, top, new_only, entities, any_type, seen)
-    with_weights = weights and can_predict_weights(run)
-    return predictor.predict(asked, run.weight_predictor(full=True) if with_weights else None, progress)
+    exponent, model = run.exponent(prefer), run.weight_model
+    strengths = None if model is None else model.scorer
+    ranking = BatchPredictor(run.scorer, graphs, top, new_only, entities, any_type, seen, strengths, exponent)
+    predictor = None
+    if weights and can_predict_weights(run):
+        predictor = run.weight_predictor(full=True).preferring(run, prefer)
+    return ranking.predict(asked, predictor, progress)
 
 
 def find_query(names: Graph, triple: PartialTriple) -> Ids:
@@ -115,8 +124,8 @@ def find_query(names: Graph, triple: PartialTriple) -> Ids:
 class BatchPredictor:
     """Ranks the completions of queries in blocks, and returns the `top` of each.
 
-    The best completions by score, `POOL` or ten times as many as are returned, are ordered by probability if a
-    predictor gives them one; otherwise, the order is that of the scores.
+    The best completions by score and weight, `POOL` or ten times as many as are returned, are ordered by probability
+    and weight if a predictor gives them one; otherwise, the order is that of the scores.
 
     Attributes
     ----------
@@ -130,6 +139,8 @@ class BatchPredictor:
         Whether all entities are ranked by default.
     entities_by_relation : dict
         A cache, see `CandidateSpace`.
+    weights, exponent : scorer of the weight model, and float
+        The completions are ranked by f + exponent · ln ŵ, see `focuse.evaluation.preference`.
     """
 
     scorer: Scorer
@@ -139,6 +150,8 @@ class BatchPredictor:
     candidates: Ids | None = None
     any_type: bool = False
     entities_by_relation: dict[str, Ids] = field(default_factory=dict, repr=False)
+    weights: TableScorer | None = None
+    exponent: float = 0.0
 
     def __post_init__(self) -> None:
         self.top = check_count("top", self.top)
@@ -157,12 +170,12 @@ class BatchPredictor:
             raise FocuseError(f"query {row + 1}: new_only requires a missing part; leave one part out")
         for row in np.flatnonzero(both_ends & (self.candidates is not None))[:1]:
             raise FocuseError(f"query {row + 1}: candidates require a missing head or tail; leave one of them out")
-        known, probability = self._related_triples(asked), None if predictor is None else predictor.probability
+        known = self._related_triples(asked)
         index = build_triple_index(known, self.scorer.device) if self.new_only else None
         blocks: list[tuple[Any, ...]] = [(np.empty(0, np.int64),) * 5 + (np.empty(0, np.float32),)]
         with track_progress("Answering queries", asked.shape[1], progress) as tracked:
             for row, part in enumerate(PARTS):
-                rank = partial(self._rank, index=index, missing=part, probability=probability)
+                rank = partial(self._rank, index=index, missing=part, predictor=predictor)
                 blocks += self._in_blocks(asked, asked[row] == MISSING, rank, part, tracked)
             blocks += self._in_blocks(asked, complete, self._rank_of_tail, "tail", tracked)
         joined = [np.concatenate(column) for column in zip(*blocks, strict=True)]
@@ -180,12 +193,13 @@ class BatchPredictor:
         }
         if predictor is not None and len(head):
             columns |= predictor.columns_for(score, head, relation, tail)
+            columns = _in_shown_order(columns, predictor.shown_key(columns, relation))
         notes = [f"stopped after {tracked.fraction:.0%} of the queries"] if tracked.stopped else []
         if predictor is not None and not complete.all():
             notes += predictor.ordering_notes()
         if complete.any() and self.candidates is None and not self.any_type:
             notes.append("rank of a complete triple: by score, among the tails that train has for the relation")
-        ordered_by = "score" if probability is None else "probability"
+        ordered_by = "score" if predictor is None else predictor.ordered_by
         info = {"queries": asked.shape[1], "stopped": tracked.stopped, "ordered_by": ordered_by}
         return ResultTable(columns, notes=notes, info=info, printed=("query", *PRINTED), empty=NOTHING)
 
@@ -207,25 +221,26 @@ class BatchPredictor:
 
     @torch.no_grad()
     def _rank(
-        self, asked: Ids, queries: Ids, index: TripleIndex | None, missing: str, probability: LinkProbability | None
+        self, asked: Ids, queries: Ids, index: TripleIndex | None, missing: str, predictor: WeightPredictor | None
     ) -> tuple[Any, ...]:
         """Return query, rank, ids and score of the best completions of a block of queries [3, B]."""
         given = [torch.from_numpy(ids).to(self.scorer.device) for ids in asked]
-        scores = self._scores(missing, *given)
+        scores, preferred = self._scores(missing, *given)
         check_finite(scores.amax(1))
+        probability = None if predictor is None else predictor.probability
         if self.new_only and missing != "relation":
             known, _ = _query_side(given[0], given[2], missing)
             no_loop = torch.from_numpy(~has_self_loops(self.graphs[0])).to(scores.device)[given[1]]
-            scores[no_loop, known[no_loop]] = EXCLUDED
+            preferred[no_loop, known[no_loop]] = EXCLUDED
         num_known = 0 if index is None else _max_known(index, missing, *given)
         compared = self.top if probability is None else max(POOL, POOL_PER_SHOWN * self.top)
-        value, place = top_scores(scores, compared + num_known)
+        value, place = top_scores(preferred, compared + num_known)
         shown = value > EXCLUDED
         row, column = (ids.cpu().numpy() for ids in torch.nonzero(shown, as_tuple=True))
-        answer, score = place.cpu().numpy()[row, column], value.cpu().numpy()[row, column]
+        answer, score = place.cpu().numpy()[row, column], scores.gather(1, place).cpu().numpy()[row, column]
         head, relation, tail = (answer if part == missing else asked[at][row] for at, part in enumerate(PARTS))
-        if probability is not None:  # ranks count known triples, also if these are not shown
-            key = ordering_key(probability, score, (head, relation, tail))
+        if predictor is not None and probability is not None:  # ranks count known triples, also if these are not shown
+            key = predictor.ordering_key(score, head, relation, tail)
             order = np.lexsort((column, -key, row))
             head, relation, tail, score = (part[order] for part in (head, relation, tail, score))
         rank, is_shown = _places(row) + 1, np.ones(len(row), bool)
@@ -239,23 +254,38 @@ class BatchPredictor:
     def _rank_of_tail(self, asked: Ids, queries: Ids) -> tuple[Any, ...]:
         """Return the same of complete triples, whose ranks are those among all tails."""
         head, relation, tail = (torch.from_numpy(ids).to(self.scorer.device) for ids in asked)
-        scores = self.scorer.score_all(head, relation, "tail")
-        check_finite(scores.amax(1))
+        score = self.scorer.score_all(head, relation, "tail")
+        check_finite(score.amax(1))
+        scores = self._preferred(score, head, relation, "tail")
         own = scores.gather(1, tail[:, None])
         scores = self._without_excluded(scores, relation, "tail")
         is_before = torch.arange(scores.shape[1], device=scores.device)[None] < tail[:, None]  # the order of ties
         rank = (scores > own).sum(1) + ((scores == own) & is_before).sum(1) + 1
-        return queries, rank.cpu().numpy(), *asked, own[:, 0].cpu().numpy()
+        return queries, rank.cpu().numpy(), *asked, score.gather(1, tail[:, None])[:, 0].cpu().numpy()
 
-    def _scores(self, missing: str, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """Return the scores of all completions, [B, E] or [B, R]; −∞ for entities that are not candidates."""
+    def _preferred(self, score: Tensor, known: Tensor, relation: Tensor, side: Side) -> Tensor:
+        """Return f + exponent · ln ŵ of all entities on a side, from their scores f, [B, E]; never `score` itself."""
+        if self.weights is None or not self.exponent:
+            return score.clone()
+        joined = StrengthScorer(self.weights, self.weights, self.exponent)
+        return joined.join(score, joined.log_weights(known, relation, side))
+
+    def _scores(self, missing: str, head: Tensor, relation: Tensor, tail: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the scores of all completions, [B, E] or [B, R], and what ranks them.
+
+        The latter is −∞ for entities that are not candidates.
+        """
         if missing == "relation":
             relations = torch.arange(len(self.graphs[0].relations), device=self.scorer.device)
             count = len(relations)
             ids = head.repeat_interleave(count), relations.repeat(len(head)), tail.repeat_interleave(count)
-            return self.scorer.score(*ids).view(-1, count)
+            score = self.scorer.score(*ids).view(-1, count)
+            if self.weights is None or not self.exponent:
+                return score, score
+            return score, score + self.exponent * F.logsigmoid(self.weights.score(*ids)).view(-1, count)
         known, side = _query_side(head, tail, missing)
-        return self._without_excluded(self.scorer.score_all(known, relation, side), relation, side)
+        score = self.scorer.score_all(known, relation, side)
+        return score, self._without_excluded(self._preferred(score, known, relation, side), relation, side)
 
     def _without_excluded(self, scores: Tensor, relation: Tensor, side: Side) -> Tensor:
         """Return scores [B, E] that are −∞ for entities that are not candidates of a side of the relations [B]."""
@@ -280,6 +310,18 @@ class BatchPredictor:
         by_head[asked[0, asked[0] != MISSING]] = True
         by_tail[asked[2, asked[0] == MISSING]] = True
         return [graph.select(by_head[graph.head] | by_tail[graph.tail]) for graph in self.graphs]
+
+
+def _in_shown_order(columns: dict[str, Any], key: FloatArray | None) -> dict[str, Any]:
+    """Return the columns with the rows of each query ordered by the key; its ranks stay in their places."""
+    if key is None:
+        return columns
+    order = np.lexsort((-key, columns["query"]))
+    moved = {
+        name: column.take(pa.array(order)) if isinstance(column, pa.Array) else column[order]
+        for name, column in columns.items()
+    }
+    return moved | {"query": columns["query"], "rank": columns["rank"]}
 
 
 def _places(group: npt.NDArray[Any]) -> Ids:

@@ -7,7 +7,7 @@ units. Curves and trees are fitted when they are first needed, and stored in the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from os import PathLike
@@ -61,11 +61,13 @@ from focuse.inference.calibration import (
 )
 from focuse.inference.link_probability import (
     ORDERED,
+    PREFERRED,
     LinkEvidence,
     LinkProbability,
     at_rate_of_rows,
     best_new_links,
     fit_link_probability,
+    ordering_key,
 )
 from focuse.inference.weight_estimator import Estimates, Estimator, conformal_rows, finish_estimator, fit_estimator
 from focuse.models.base import confidence as model_confidence
@@ -77,7 +79,10 @@ from focuse.training.preparation import read_test_graph
 
 if TYPE_CHECKING:
     from focuse.api import Run
+    from focuse.evaluation.preference import Prefer
+    from focuse.training.weight_model import WeightModel
 
+LEAST_WEIGHT = 1e-3  # smaller weights in [0, 1] count as this one, because their logarithm has no bound
 STRONG = THRESHOLDS["cn15k"]
 TRIPLES_AT_ONCE = 1 << 18  # triples scored at once
 BYTES_PER_EDGE = 500  # of memory that fitting trees to graph features takes
@@ -92,8 +97,8 @@ class WeightPredictor:
     """The weights that a run predicts: `given_true` and `with_negatives` by calibration, `native` by the model itself.
 
     An `estimator` adds weights by graph features, with intervals; a `probability` adds the probability that a link is
-    true, which depends on neither. `parts` are validation in disjoint parts. If `single_column`, weights are those of one of several columns,
-    to which the model's own confidence does not refer.
+    true, which depends on neither. `parts` are validation in disjoint parts. If `single_column`, weights are those of
+    one of several columns, to which the model's own confidence does not refer.
     """
 
     name: str
@@ -106,6 +111,8 @@ class WeightPredictor:
     probability: LinkProbability | None = None
     notes: tuple[str, ...] = ()
     single_column: bool = False
+    weight_model: WeightModel | None = None  # by which links are ordered if the `exponent` is not 0
+    exponent: float = 0.0
 
     @cached_property
     def units(self) -> WeightScaler:
@@ -215,10 +222,48 @@ class WeightPredictor:
         low, high = reversed(ends) if self.splits.train.lower_is_better else ends
         return self.units.from_unit(low, relation), self.units.from_unit(high, relation)
 
+    # ---- order -----------------------------------------------------------------------------------------------------
+
+    def preferring(self, run: Run, prefer: Prefer) -> WeightPredictor:
+        """Return the predictor with the order of links that `prefer` asks for."""
+        exponent = run.exponent(prefer)
+        return replace(self, weight_model=run.weight_model, exponent=exponent) if exponent else self
+
+    def ordering_key(self, score: FloatArray, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
+        """Return the number [n] by which links with these scores [n] are ordered, the largest first.
+
+        It is the log-odds of the probability, or ln P + c · ln ŵ with the weights ŵ of the weight model. Without
+        probabilities, the score takes the place of ln P.
+        """
+        ids = head, relation, tail
+        if self.weight_model is None or not self.exponent:
+            return ordering_key(self.probability, score, ids)
+        log_probability = score if self.probability is None else -np.logaddexp(0.0, -self.probability.log_odds(*ids))
+        own = replace(self, scorer=self.weight_model.scorer)
+        weight_score = own.score(*ids)
+        return np.asarray(log_probability - self.exponent * np.logaddexp(0.0, -weight_score), np.float64)
+
+    def shown_key(self, columns: Mapping[str, Any], relation: AnyIds) -> FloatArray | None:
+        """Return the same from the columns that are shown, such that the order never contradicts them.
+
+        None if links are not ordered by the weight, or no weights are shown.
+        """
+        weight, chance = columns["weight_mean"], columns["probability"]
+        if self.weight_model is None or not self.exponent or np.isnan(weight).any() or np.isnan(chance).any():
+            return None
+        unit = np.clip(self.weight_model.normalizer.transform(weight, relation), LEAST_WEIGHT, 1.0)
+        return np.asarray(np.log(np.maximum(chance, LEAST_WEIGHT**4)) + self.exponent * np.log(unit), np.float64)
+
+    @property
+    def ordered_by(self) -> str:
+        """The name of what orders links."""
+        first = "score" if self.probability is None else "probability"
+        return f"{first} · weight^{self.exponent:g}" if self.exponent else first
+
     def ordering_notes(self) -> list[str]:
         """Return a note on what orders the completions of a triple."""
         if self.probability is not None:
-            return [ORDERED]
+            return [PREFERRED.format(exponent=self.exponent)] if self.exponent else [ORDERED]
         return [f"{NO_PROBABILITIES}; ordered by score"]
 
     def caveats(self) -> tuple[str, ...]:
