@@ -27,6 +27,7 @@ from focuse.inference.calibration import CURVE_ARRAYS, Calibration, Conformal, C
 from focuse.inference.link_probability import EVIDENCE, LinkEvidence, LinkProbability
 from focuse.inference.weight_estimator import STAGE_ONE, TREE_FEATURES, BoostedTrees, Estimator
 from focuse.storage.atomic import replace_file
+from focuse.storage.run_folder import WEIGHT_MODEL
 from focuse.storage.tensors import read_tensors, reading, write_arrays
 
 if TYPE_CHECKING:  # which import this module
@@ -91,14 +92,17 @@ class FittedCache:
 
 
 def fingerprint(folder: Path) -> str:
-    """Return a fingerprint of the final tables in a run folder, of the size and both ends of their file, or ''."""
+    """Return a fingerprint of the final tables in a run folder, of the size and both ends of their files, or ''."""
+    model, weight_model = folder / "model.safetensors", folder / WEIGHT_MODEL / "model.safetensors"
+    digest = hashlib.blake2b(digest_size=16)
     try:
-        with (folder / "model.safetensors").open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            digest = hashlib.blake2b(str(size).encode(), digest_size=16)
-            for start in (0, max(0, size - FINGERPRINT_BYTES)):
-                file.seek(start)
-                digest.update(file.read(FINGERPRINT_BYTES))
+        for path in (model, weight_model) if weight_model.is_file() else (model,):
+            with path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                digest.update(str(size).encode())
+                for start in (0, max(0, size - FINGERPRINT_BYTES)):
+                    file.seek(start)
+                    digest.update(file.read(FINGERPRINT_BYTES))
     except OSError:
         return ""
     return digest.hexdigest()
