@@ -163,9 +163,7 @@ def _order(
 def _notes(ordered_by: str, given_base_rate: bool, nothing_scored: bool) -> list[str]:
     notes = []
     if ordered_by == "probability" and not given_base_rate:
-        notes.append(
-            f"{ORDERED} (base_rate sets another share)"
-        )
+        notes.append(f"{ORDERED} (base_rate sets another share)")
     elif ordered_by != "probability":
         notes.append(
             f"no probabilities: the run has no validation triples to calibrate on; ordered by {ordered_by} (scores of "

@@ -86,8 +86,14 @@ class FittedCache:
             if self.estimator is not None:
                 curves = "" if self.calibration is None else self.calibration.digest()
                 save_estimator(self.estimator, folder, tables, curves)
-            if self.probability is not None:
-                save_probability(self.probability, folder, tables)
+            self.store_probability(folder, tables)
+
+    def store_probability(self, folder: Path | None, tables: str) -> None:
+        """Write the probability of links alone to the run folder, if that is possible."""
+        if self.probability is None or folder is None or not tables or fingerprint(folder) != tables:
+            return
+        with suppress(OSError, FocuseError, SafetensorError):
+            save_probability(self.probability, folder, tables)
 
 
 def fingerprint(folder: Path) -> str:
@@ -200,9 +206,7 @@ def load_probability(folder: Path | None, tables: str, evidence: LinkEvidence) -
         _require(-1e3 < implausible <= 0 < positives, "invalid numbers")
         rate = check_base_rate(about["estimated_rate"])
         base_rate = None if about["base_rate"] is None else check_base_rate(about["base_rate"])
-        return LinkProbability(
-            evidence, line, bounds, offsets, points, logits, implausible, rate, base_rate, positives
-        )
+        return LinkProbability(evidence, line, bounds, offsets, points, logits, implausible, rate, base_rate, positives)
 
 
 # ---- estimator ----------------------------------------------------------------------------------------------------

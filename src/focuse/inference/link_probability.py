@@ -47,11 +47,13 @@ LIKELY, OTHERS = 40_000, 15_000  # sampled candidates: per side in proportion to
 OUTSIDE = 2_000  # links of implausible type that are sampled
 RIDGE, FEW_POSITIVES = 1.0, 50  # penalty of coefficients, which grows if there are fewer positives
 MIN_BIN, MAX_BINS, BIN_WIDTH = 50, 10, 0.1  # positives per point of the curve, points, and probabilities of one
-SEPARATE = 2.0  # standard errors between the points of a curve
-ROOM = 0.02  # that probabilities above the last point of the curve may rise
+SEPARATE = 1.5  # standard errors between the points of a curve
+ROOM = 0.01  # that probabilities above the last point of the curve may rise
 LEAST = 1e-12
 DECIMALS = 3  # of logarithms of sums, whose last bits depend on how many queries are scored together
-ORDERED = "ordered by probability: the share of such links that are true, if the graph lacks as many as validation holds"
+ORDERED = (
+    "ordered by probability: the share of such links that are true, if the graph lacks as many as validation holds"
+)
 
 
 # ---- evidence -------------------------------------------------------------------------------------------------------
@@ -81,7 +83,8 @@ class LinkEvidence:
         self.density = np.log((count + 0.5) / self.pairs)
         self._compared = {side: self._candidates_to_compare(side, seed) for side in self.ends}
         self._totals: dict[Side, FloatArray] = {
-            side: np.full(len(self.queries(side)), np.nan) for side in self.ends  # computed when first needed
+            side: np.full(len(self.queries(side)), np.nan)
+            for side in self.ends  # computed when first needed
         }
 
     def queries(self, side: Side) -> Ids:
@@ -108,7 +111,12 @@ class LinkEvidence:
         totals = tuple(np.where(is_candidate, total, np.logaddexp(total, score)) for total in totals)
         num_tails = _counts(self.tail_queries, self.num_tails, h * self.relations + r)
         num_heads = _counts(self.head_queries, self.num_heads, t * self.relations + r)
-        columns = [score, *(np.minimum(score - total, 0.0) for total in totals), np.log1p(num_tails), np.log1p(num_heads)]
+        columns = [
+            score,
+            *(np.minimum(score - total, 0.0) for total in totals),
+            np.log1p(num_tails),
+            np.log1p(num_heads),
+        ]
         columns += [np.log1p(self.sizes["tail"][r]), np.log1p(self.sizes["head"][r]), self.density[r]]
         return np.column_stack(columns)
 
@@ -450,7 +458,8 @@ def _fit_curve(sample: Sample, value: FloatArray) -> tuple[FloatArray, FloatArra
     logits = points + _logit(ratio) - _logit(planned)
     keep = (count > 0) & (others > 0)
     points, logits, count = points[keep], np.minimum(logits, _logit(1 - 1 / (count + 2)))[keep], count[keep]
-    error = np.sqrt(1 / count + 1 / np.maximum(np.bincount(place[~true], minlength=bins)[keep], 1))
+    error = np.sqrt(1 / count + 1 / np.maximum(np.bincount(place[~true], minlength=bins)[keep], 1))  # of log-ratios
+    error /= 1 - ratio[keep]
     return _merge_points(points, isotonic_regression(logits, sample_weight=count), count, error)
 
 
@@ -504,7 +513,9 @@ def _fit_implausible(made: LinkProbability, links: float, known: Any, random: np
 # ---- use ------------------------------------------------------------------------------------------------------------
 
 
-def best_new_links(evidence: LinkEvidence, valid: Graph, queries: int, seed: int, best: int = 10) -> tuple[Any, Any, Any]:
+def best_new_links(
+    evidence: LinkEvidence, valid: Graph, queries: int, seed: int, best: int = 10
+) -> tuple[Any, Any, Any]:
     """Return the `best` links by score of random queries (head, relation, ?) and (?, relation, tail) of train.
 
     The links, ids [n] each, are distinct, and neither train nor validation has them.

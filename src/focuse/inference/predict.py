@@ -23,7 +23,6 @@ from focuse.data.sniffer import TableLayout, first_rows, join_words
 from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.engines.base import Scorer
 from focuse.errors import FocuseError
-from focuse.evaluation.ranking import DIVERGED
 from focuse.inference.link_probability import LinkProbability, ordering_key
 from focuse.inference.link_search import EXCLUDED, CandidateSpace, Ids, check_finite, has_self_loops
 from focuse.inference.weight_predictor import WeightPredictor, can_predict_weights

@@ -92,8 +92,8 @@ class WeightPredictor:
     """The weights that a run predicts: `given_true` and `with_negatives` by calibration, `native` by the model itself.
 
     An `estimator` adds weights by graph features, with intervals; a `probability` adds the probability that a link is
-    true, which depends on neither. `parts` are validation in disjoint parts. If `single_column`, weights are those of one of several columns,
-    to which the model's own confidence does not refer.
+    true, which depends on neither. `parts` are validation in disjoint parts. If `single_column`, weights are those of
+    one of several columns, to which the model's own confidence does not refer.
     """
 
     name: str
@@ -371,7 +371,7 @@ def link_probability(run: Run) -> LinkProbability | None:
         cache.probability = fitted.load_probability(run.folder, run.tables_checksum, evidence)
         if cache.probability is None:
             cache.probability = _fit_probability(run, "isotonic", None)
-            cache.store(run.folder, run.tables_checksum)
+            cache.store_probability(run.folder, run.tables_checksum)
     return cache.probability
 
 
