@@ -16,8 +16,8 @@ from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.errors import FocuseError
 from focuse.inference.calibration import check_base_rate
 from focuse.inference.link_probability import ORDERED, ordering_key
-from focuse.inference.link_search import SAMPLE_SIZE, CandidateSpace, FoundLinks, search_all
-from focuse.inference.predict import Ids, Names, find_names
+from focuse.inference.link_search import SAMPLE_SIZE, CandidateSpace, FoundLinks, Ids, search_all
+from focuse.inference.predict import Names, find_names
 from focuse.inference.weight_predictor import WeightPredictor, probability_predictor
 from focuse.option_strings import check_count, check_fraction
 from focuse.results import ResultTable

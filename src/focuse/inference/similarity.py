@@ -18,8 +18,8 @@ from focuse.data.weights import WeightScaler, heavy_tail_offsets
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError
 from focuse.inference.calibration import plain_probability
-from focuse.inference.link_search import TopLinks
-from focuse.inference.predict import MISSING, BatchPredictor, Ids, Names, as_list, find_names, top_scores
+from focuse.inference.link_search import Ids, TopLinks
+from focuse.inference.predict import MISSING, BatchPredictor, Names, as_list, find_names, top_scores
 from focuse.inference.weight_predictor import can_predict_weights
 from focuse.option_strings import check_count, check_fraction, check_seed
 from focuse.results import ResultTable
