@@ -87,8 +87,14 @@ class FittedCache:
             if self.estimator is not None:
                 curves = "" if self.calibration is None else self.calibration.digest()
                 save_estimator(self.estimator, folder, tables, curves)
-            if self.probability is not None:
-                save_probability(self.probability, folder, tables)
+            self.store_probability(folder, tables)
+
+    def store_probability(self, folder: Path | None, tables: str) -> None:
+        """Write the probability of links alone to the run folder, if that is possible."""
+        if self.probability is None or folder is None or not tables or fingerprint(folder) != tables:
+            return
+        with suppress(OSError, FocuseError, SafetensorError):
+            save_probability(self.probability, folder, tables)
 
 
 def fingerprint(folder: Path) -> str:

@@ -422,7 +422,7 @@ def link_probability(run: Run) -> LinkProbability | None:
         cache.probability = fitted.load_probability(run.folder, run.tables_checksum, evidence)
         if cache.probability is None:
             cache.probability = _fit_probability(run, "isotonic", None)
-            cache.store(run.folder, run.tables_checksum)
+            cache.store_probability(run.folder, run.tables_checksum)
     return cache.probability
 
 
