@@ -9,12 +9,13 @@ import pytest
 
 import focuse
 from focuse.errors import FocuseError
+from focuse.evaluation.preference import Preference
 from focuse.inference import link_search
 from focuse.inference.discover import _known_triples
 from focuse.results import ResultTable
 from focuse.training.callbacks import Progress
 
-TRAINING = {"dim": 4, "epochs": 2, "progress": False, "batch_size": 100}
+TRAINING = {"dim": 4, "epochs": 2, "progress": False, "batch_size": 100, "weight_mode": "none"}
 
 
 def trained(graph: Any, **settings: Any) -> focuse.Run:
@@ -69,6 +70,29 @@ def test_best_links_agree_with_scoring_every_triple(run: focuse.Run, any_type: b
     assert np.allclose([row[:2] for row in rows_of(run, found)], [row[:2] for row in expected[:60]])
     assert [row.rank for row in found] == list(range(1, 61))
     assert found.ordered_by == "probability"
+
+
+def test_strong_links_are_the_best_by_probability_and_weight(small: focuse.Graph) -> None:
+    run = trained(small, weight_mode="separate", epochs=10)
+    run.preference = Preference(strong=3.0)
+    predictor = run.weight_predictor(full=True).preferring(run, "strong")
+    every = np.array([row[2:] for row in brute(run)]).T
+    key = predictor.ordering_key(predictor.score(*every), *every)
+    assert predictor.probability is not None
+    assert run.weight_model is not None
+    weight = 1 / (1 + np.exp(-predictor.weight_score(*every)))
+    np.testing.assert_allclose(key, np.log(predictor.probability(*every)) + 3 * np.log(weight), rtol=1e-6)
+    found = run.discover(top=40, prefer="strong")
+    assert {row[2:] for row in rows_of(run, found)} == set(map(tuple, every[:, np.argsort(-key)[:40]].T.tolist()))
+    shown = found["probability"] * np.clip(found["weight_mean"], 1e-3, 1) ** 3
+    assert (np.diff(shown) <= 1e-12).all()  # the order never contradicts the numbers beside it
+    assert found.ordered_by == "probability · weight^3"
+    likely = run.discover(top=40, prefer="likely")
+    assert (np.diff(likely["probability"]) <= 0).all()
+    assert found["weight_mean"].mean() > likely["weight_mean"].mean()
+    numbers = {row[2:]: row[0] for row in rows_of(run, likely)}
+    both = [(row[0], numbers[row[2:]]) for row in rows_of(run, found) if row[2:] in numbers]
+    assert all(first == second for first, second in both)
 
 
 def test_rows_are_the_same_in_every_form(run: focuse.Run) -> None:

@@ -136,7 +136,7 @@ def test_what_was_fitted_before_a_kill_is_kept(whole: Path, tmp_path: Path) -> N
     words = ("predict-weights", folder, whole.parent / "graph.tsv", "--out", tmp_path / "weights.tsv")
     fitting = {
         "calibration.safetensors": (1, "focuse.inference.weight_predictor", "WeightPredictor.fit_estimator"),
-        "weights.safetensors": (1, "focuse.inference.weight_predictor", "_fit_probability"),
+        "weights.safetensors": (1, "focuse.inference.weight_predictor", "WeightPredictor.predict"),
     }
     for name, moment in fitting.items():
         assert not (folder / name).exists()
