@@ -221,7 +221,8 @@ class Config:
     corrupt_side: str = setting("uniform", "Negatives", choices=("uniform", "bernoulli"),
         requires={"negative_sampling": ("per-triple",)},
         help="Which side is replaced: either one, or by the rule of Wang et al. (2014).")
-    filter_negatives: bool = setting(False, "Negatives", requires={"negative_sampling": ("shared", "per-triple", "all")},
+    filter_negatives: bool = setting(False, "Negatives",
+        requires={"negative_sampling": ("shared", "per-triple", "all")},
         help="Leave known training triples out of the negatives.")
 
     epochs: int = setting(50, "Optimization", minimum=1, help="Largest number of epochs.")

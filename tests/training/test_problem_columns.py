@@ -107,7 +107,7 @@ def test_known_negatives_have_target_confidence_zero(signed: Any) -> None:
 
 
 def test_known_negatives_with_the_focuse_layer_are_refused(signed: Any) -> None:
-    with pytest.raises(FocuseError, match="known negatives need .* a weight_mode other than 'focuse'"):
+    with pytest.raises(FocuseError, match=r"known negatives need .* a weight_mode other than 'focuse'"):
         prepared(signed, weight_mode="focuse", negative_weights="known-negative")
 
 
