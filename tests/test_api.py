@@ -137,10 +137,13 @@ class TestPredict:
             head, relation = graph.entities[graph.head[0]], graph.relations[graph.relation[0]]
             tail = graph.entities[graph.tail[0]]
             found = run.predict(head=head, relation=relation, top=40)
+            seen = np.unique(run.graph.tail[run.graph.relation == graph.relation[0]])
+            assert {row.tail for row in found} == {graph.entities[tail] for tail in seen.tolist()}
+            found = run.predict(head=head, relation=relation, top=40, any_type=True)
             assert len(found) == 40
             (fact,) = [row for row in found if row.tail == tail]
             assert (fact.known, fact.weight) == (True, graph.weight[0])
-            new = run.predict(head=head, relation=relation, top=40, new_only=True)
+            new = run.predict(head=head, relation=relation, top=40, new_only=True, any_type=True)
             assert tail not in [row.tail for row in new]
             assert [row.known for row in new] == [False] * len(new)
 
@@ -184,9 +187,12 @@ def test_best_epoch_is_announced(small, listen):
     recorder = listen()
     run = focuse.train(small, **QUICK)
     at = run.last.progress
-    found = f"best validation MRR of strong triples {at.best_value:.3f} at epoch {at.best_epoch}"
+    found = f"best validation MRR {at.best_value:.3f} at epoch {at.best_epoch}"
     more = "; it was still improving" if at.best_epoch == 4 else ""
-    assert recorder.notes[-1] == f"finished all 4 epochs; {found}, whose embeddings are kept{more}"
+    assert recorder.notes[-2] == f"finished all 4 epochs; {found}, whose embeddings are kept{more}"
+    assert recorder.notes[-1].startswith("weight model: validation MSE of weights 0.")
+    focuse.train(small, valid_min_weight=0.8, weight_mode="none", **QUICK)
+    assert "best validation MRR of strong triples 0." in recorder.notes[-1]
 
 
 class TestConfidence:

@@ -88,6 +88,19 @@ WRONG = [
         "'ukge-logi' learns the weights themselves and requires weight_mode 'none'",
     ),
     ({"model": "ukge-rect", "loss": "nll"}, "'ukge-rect' learns weights by the loss 'squared-error', not 'nll'"),
+    (
+        {"model": "ukge-logi", "loss": "nll"},
+        "'ukge-logi' learns weights by the loss 'squared-error' or 'cross-entropy', not 'nll'",
+    ),
+    (
+        {"model": "ukge-rect", "loss": "cross-entropy", "negative_sampling": "none"},
+        "'ukge-rect' learns weights by the loss 'squared-error', not 'cross-entropy'",
+    ),
+    ({"negative_sampling": "none"}, "loss 'cross-entropy' and negative_sampling 'none' require each other"),
+    (
+        {"model": "complex-weights", "negative_sampling": "all"},
+        "loss 'cross-entropy' and negative_sampling 'none' require each other",
+    ),
     ({"model": "distmult", "loss": "squared-error"}, "loss 'squared-error' requires a confidence model"),
     (
         {"model": "complex", "stop_metric": "mse"},
@@ -144,8 +157,11 @@ class TestResolve:
             "attribute_loss_weight",
             "init_from",
         }
-        assert (resolved.beta_decay_epochs, resolved.eval_start, resolved.batch_size) == (50, 0, 38)
-        assert Config(weight_mode="focuse").resolve(small, "cpu").eval_start == 25
+        assert (resolved.beta_decay_epochs, resolved.eval_start, resolved.batch_size) == (50, 25, 38)
+        assert resolved.valid_min_weight == 0
+        for mode, start in (("focuse", 25), ("none", 25), ("soft-labels", 0)):
+            other = Config(weight_mode=mode).resolve(small, "cpu")
+            assert (other.eval_start, other.valid_min_weight) == (start, 0.8)
         assert (resolved.negative_sampling, resolved.num_negatives, resolved.lr) == ("shared", 256, 0.1)
         assert (resolved.nonlinearity, resolved.weight_scaling, resolved.device) == ("softplus", "relation", "cpu")
 
@@ -208,20 +224,23 @@ def test_make_focuse_layer():
 
 
 def test_make_label_builds_soft_labels_of_the_settings():
-    assert Config(label_exponent=3.0).make_soft_labels() == SoftLabels(3.0)
-    assert Config(weight_mode="focuse").make_soft_labels() is None
+    assert Config(weight_mode="soft-labels", label_exponent=3.0).make_soft_labels() == SoftLabels(3.0)
+    for mode in ("separate", "focuse", "none"):
+        assert Config(weight_mode=mode).make_soft_labels() is None
 
 
 NO_EFFECT = [
     ({"beta_decay_epochs": 5}, "beta_decay_epochs requires weight_mode 'focuse'"),
-    ({"beta": 0.5}, "beta requires weight_mode 'focuse', not 'soft-labels'"),
+    ({"beta": 0.5}, "beta requires weight_mode 'focuse', not 'separate'"),
     ({"beta_min": 0.1, "weight_mode": "none"}, "beta_min requires weight_mode 'focuse'"),
     ({"nonlinearity": "tanh"}, "nonlinearity requires weight_mode 'focuse'"),
     ({"weight_mode": "focuse", "beta": 0.5, "beta_min": 0.1}, "beta_min has no effect with a fixed beta"),
     ({"weight_mode": "focuse", "beta": 0.5, "beta_decay_epochs": 3}, "beta_decay_epochs has no effect with a fixed"),
-    ({"loss": "nll"}, "loss 'nll' requires weight_mode 'focuse' or 'none'"),
-    ({"loss": "confidence-margin"}, "requires weight_mode 'none', not 'soft-labels'"),
+    ({"loss": "nll", "weight_mode": "soft-labels"}, "loss 'nll' requires weight_mode 'focuse' or 'none'"),
+    ({"loss": "nll", "label_exponent": 2}, "loss 'nll' requires weight_mode 'focuse' or 'none'"),
+    ({"loss": "confidence-margin"}, "requires weight_mode 'none', not 'separate'"),
     ({"weight_mode": "focuse", "label_exponent": 2}, "label_exponent requires weight_mode 'soft-labels'"),
+    ({"weight_mode": "separate", "label_exponent": 2}, "label_exponent requires weight_mode 'soft-labels'"),
     ({"negative_sampling": "all", "num_negatives": 9}, "num_negatives requires negative_sampling 'shared' or"),
     ({"negative_sampling": "all", "negative_distribution": "degree"}, "negative_distribution requires negative_s"),
     ({"negative_distribution": "type"}, "'type' requires negative_sampling 'per-triple'"),
@@ -232,6 +251,10 @@ NO_EFFECT = [
     ({"rule_loss_weight": 0.5}, "rule_loss_weight requires a confidence model (ukge-rect, ukge-logi, "),
     ({"rule_batch_size": 5}, "rule_batch_size requires a confidence model"),
     ({"semi_supervised": "pool"}, "semi_supervised requires a confidence model"),
+    ({"model": "complex-weights", "semi_supervised": "pool"}, "semi_supervised requires loss 'squared-error'"),
+    ({"model": "complex-weights", "rule_batch_size": 5}, "rule_batch_size requires loss 'squared-error', not 'cross"),
+    ({"model": "complex-weights", "filter_negatives": True}, "filter_negatives requires negative_sampling 'shared' or"),
+    ({"regularizer": "none", "regularizer_decay": 0.5}, "regularizer_decay requires a regularizer"),
 ]
 
 
@@ -247,8 +270,10 @@ def test_values_that_equal_the_defaults_may_be_given_in_any_mode():
     Config.from_kwargs(model="rotate", nonlinearity="shifted-softplus")  # the default of the model
 
 
-def test_no_setting_changes_the_weight_mode_but_models_have_their_own():
-    assert Config.from_kwargs(dim=5).weight_mode == "soft-labels"
+def test_only_a_label_exponent_changes_the_weight_mode_and_models_have_their_own():
+    assert Config.from_kwargs(dim=5).weight_mode == "separate"
+    assert Config.from_kwargs(dim=5, label_exponent=None).weight_mode == "separate"
+    assert Config.from_kwargs(label_exponent=2).weight_mode == "soft-labels"
     assert Config.from_kwargs(weight_mode="focuse", beta=0.5).weight_mode == "focuse"
     assert Config.from_kwargs(model="gtranse").weight_mode == "none"
 
@@ -263,7 +288,7 @@ class TestDeclarations:
 
     def test_choices_are_those_of_the_code(self):
 
-        from focuse.config import LOSS_NAMES, MODEL_NAMES, SQUARED_ERROR
+        from focuse.config import CROSS_ENTROPY, LOSS_NAMES, MODEL_NAMES, SQUARED_ERROR
         from focuse.data.graph import DUPLICATE_POLICIES
         from focuse.data.weights import NORMALIZERS
         from focuse.engines.fused_cpu import SCOPE_CODES
@@ -281,7 +306,7 @@ class TestDeclarations:
         for name, choices in known.items():
             assert set(SETTINGS[name].choices) == set(choices), name
         assert tuple(MODELS) == MODEL_NAMES
-        assert set(LOSS_NAMES) == {*losses.LOSSES, *losses.LOSSES_WITH_WEIGHTS, SQUARED_ERROR}
+        assert set(LOSS_NAMES) == {*losses.LOSSES, *losses.LOSSES_WITH_WEIGHTS, SQUARED_ERROR, CROSS_ENTROPY}
         assert set(SETTINGS["nonlinearity"].examples) == {"auto", *NONLINEARITIES}
         assert {each.rstrip(":") for each in SETTINGS["regularizer"].examples} == {"none", *losses.POWERS}
 

@@ -68,7 +68,7 @@ def test_search_without_changes_trains_as_train_does(small, tmp_path):
     assert tuned.best["trial"] == 0
     settings = focuse.read_config(tmp_path / "study" / "best.toml")
     assert settings == tuned.best["settings"]
-    assert settings["weight_mode"] == "soft-labels"
+    assert settings["weight_mode"] == "separate"
     ours, theirs = focuse.train(small, **settings, progress=False), focuse.train(small, **fix, progress=False)
     assert ours.last is not None
     assert theirs.last is not None

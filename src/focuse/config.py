@@ -221,7 +221,9 @@ class Config:
     corrupt_side: str = setting("uniform", "Negatives", choices=("uniform", "bernoulli"),
         requires={"negative_sampling": ("per-triple",)},
         help="Which side is replaced: either one, or by the rule of Wang et al. (2014).")
-    filter_negatives: bool = setting(False, "Negatives", help="Leave known training triples out of the negatives.")
+    filter_negatives: bool = setting(False, "Negatives",
+        requires={"negative_sampling": ("shared", "per-triple", "all")},
+        help="Leave known training triples out of the negatives.")
 
     epochs: int = setting(50, "Optimization", minimum=1, help="Largest number of epochs.")
     batch_size: int | None = setting(None, "Optimization", minimum=1, auto="by the size of the graph",
@@ -365,10 +367,12 @@ class Config:
             if value not in allowed:
                 words = " or ".join(map(repr, allowed))
                 return f"{name} requires {other} {words}, not {value!r}"
-        if name == "regularizer_scope" and self.regularizer == "none":
+        if name in ("regularizer_scope", "regularizer_decay") and self.regularizer == "none":
             return f"{name} requires a regularizer"
         if declared.models and not MODEL_KINDS[declared.models](_model_class(self.model)):
             return f"{name} requires {_models_of(declared.models)}, not {self.model!r}"
+        if declared.models == "confidence" and self.loss == CROSS_ENTROPY:
+            return f"{name} requires loss {SQUARED_ERROR!r}, not {self.loss!r}"
         return ""
 
     def check(self) -> None:
@@ -408,8 +412,8 @@ class Config:
             make_pool_schedule(self.semi_supervised)
         if self.loss not in CONFIDENCE_LOSSES:
             make_loss(self.loss)
-        if confident and self.loss not in CONFIDENCE_LOSSES:
-            losses = " or ".join(map(repr, CONFIDENCE_LOSSES))
+        if model.confidence_head is not None and self.loss not in model.confidence_head.losses:
+            losses = " or ".join(map(repr, model.confidence_head.losses))
             raise FocuseError(f"model {self.model!r} learns weights by the loss {losses}, not {self.loss!r}")
         if (self.loss == CROSS_ENTROPY) != (self.negative_sampling == "none"):
             raise FocuseError(f"loss {CROSS_ENTROPY!r} and negative_sampling 'none' require each other")

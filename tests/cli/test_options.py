@@ -72,7 +72,7 @@ def test_help_lists_options_and_commands_in_panels(command):
         ("focuse rules ", ["ground", "mine"]),
         ("focuse predict run --re", ["--relation"]),
         ("focuse train g.tsv --model trans", ["transe", "transe-l2", "transea"]),
-        ("focuse train --weight-mode ", ["soft-labels", "focuse", "none"]),
+        ("focuse train --weight-mode ", ["separate", "soft-labels", "focuse", "none"]),
         ("focuse train --loss bc", ["bce"]),
         ("focuse train --epochs ", []),
         ("focuse tune g.tsv --sampler g", ["grid"]),

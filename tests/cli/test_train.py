@@ -114,7 +114,7 @@ def test_resume_after_interrupt_and_kill_gives_identical_tables(command, trained
         assert (folder / name).read_bytes() == (trained.folder / name).read_bytes()
     assert plain_history(folder) == plain_history(trained.folder)
     asked = {"calibration.safetensors", "weights.safetensors", "probability.safetensors"}  # another test may have asked
-    assert {path.name for path in folder.iterdir()} == {path.name for path in trained.folder.iterdir()} - asked
+    assert {path.name for path in folder.iterdir()} - asked == {path.name for path in trained.folder.iterdir()} - asked
 
 
 def test_resuming_a_finished_run_gives_a_note(command, trained):
@@ -130,7 +130,7 @@ def test_text_output_suggests_the_next_command_and_quiet_prints_nothing(command,
     assert re.fullmatch(rf"{tmp_path}/run: 2 epochs in \d+\.\d s on 480 triples", first)
     assert "leakage: the reverse of 36 of 60 test triples" in leakage
     assert re.search(r"^(no )?(better|worse) than ranking by .* on 60 test triples: MRR 0\.\d{3} against", quality)
-    assert links[0] == "new links, with the probability by their score (focuse discover looks closer):"
+    assert links[0] == "new links, with the probability that they are true:"
     assert len(links) == 6
     assert following.startswith("next: focuse ")
     again = command("train", "--resume", tmp_path / "run", "--epochs", "3", "--json", "--quiet", check=True)
@@ -269,9 +269,9 @@ class TestRefused:
             ("taken/thesis --partitions 8:2", "partitions requires engine 'partitioned', not 'auto'"),
             ("--resume nowhere", "nowhere: not a run"),
             ("g.tsv --out run --init-from taken", "taken: not a run"),
-            ("g.tsv --out run --beta 0.5", "beta requires weight_mode 'focuse', not 'soft-labels'"),
+            ("g.tsv --out run --beta 0.5", "beta requires weight_mode 'focuse', not 'separate'"),
             ("g.tsv --out run --partitions 8:2", "partitions requires engine 'partitioned', not 'auto'"),
-            ("g.tsv --out run --loss nll", "loss 'nll' requires weight_mode 'focuse' or 'none'"),
+            ("g.tsv --out run --loss nll --label-exponent 2", "loss 'nll' requires weight_mode 'focuse' or 'none'"),
             ("g.tsv --out run --model conve --dim 7", "model 'conve' needs a dim that makes a rectangle, not 7; try 8"),
             ("--resume taken --lr 0.1 --valid-fraction 0.2 --test g.tsv", "remove lr, test, valid-fraction"),
             ("g.tsv --resume taken --out run", "remove graph, out"),

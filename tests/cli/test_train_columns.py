@@ -102,7 +102,7 @@ def test_invalid_column_options_are_refused(refused, many, tmp_path, arguments, 
 def test_known_negatives_with_the_focuse_layer_are_refused(refused, graph_file, tmp_path):
     (tmp_path / "false.tsv").write_text("e1\tr0\te1\n")
     options = ["--known-negatives", tmp_path / "false.tsv", "--quiet", "--out", tmp_path / "run"]
-    assert "known negatives need weight_mode 'soft-labels'" in refused(
+    assert "known negatives need the loss 'multiclass-nll', and a weight_mode other than 'focuse'" in refused(
         "train", graph_file, *options, "--weight-mode", "focuse"
     )
     command = [*options, "--weight-mode", "none", "--dim", "4", "--epochs", "1"]

@@ -22,7 +22,7 @@ from focuse.objective.focuse import FocusELayer
 from focuse.objective.losses import FocusedLoss, Regularizer, SquaredError, make_loss
 from focuse.objective.negatives import Batch, Negatives, NegativeSampler
 
-SAMPLINGS = SETTINGS["negative_sampling"].choices
+SAMPLINGS = [each for each in SETTINGS["negative_sampling"].choices if each != "none"]
 
 ENTITIES, RELATIONS, DIM = 6, 2, 2
 # A repeated head, a loop, a triple that comes twice; entity 5 is in no positive.

@@ -28,7 +28,7 @@ from focuse.objective.randomness import generator
 from focuse.random_streams import RandomStream
 from focuse.training.problem import init_tables
 
-SAMPLINGS = SETTINGS["negative_sampling"].choices
+SAMPLINGS = [each for each in SETTINGS["negative_sampling"].choices if each != "none"]
 
 ENTITIES, RELATIONS, DIM, BETA, MISSING = 6, 2, 2, 0.3, 0.7
 TRIPLES = [(0, 0, 1), (0, 1, 2), (3, 1, 3), (2, 0, 4), (0, 0, 1)]
@@ -290,6 +290,8 @@ def test_predictions_rank_by_one_side_and_weigh_by_the_mean_of_both(run: focuse.
         scores = sides(run, *map(torch.from_numpy, (heads, kinds, tails)))
         np.testing.assert_allclose([row.score for row in rows], scores[side], rtol=1e-4, atol=1e-5)
         assert [row.probability for row in rows] == sorted((row.probability for row in rows), reverse=True)
+        by_score = [row.score for row in run.predict(**asked, top=5, weights=False)]
+        assert by_score == sorted(by_score, reverse=True)
         confidence = predictor.confidence(predictor.score(heads, kinds, tails), kinds)
         np.testing.assert_allclose([row.confidence for row in rows], confidence)
     kinds_asked = run.predict(head="e1", tail="e2")

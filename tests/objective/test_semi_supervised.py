@@ -29,7 +29,7 @@ from focuse.objective.negatives import Batch, NegativeSampler
 from focuse.objective.semi_supervised import PoolSchedule, SamplePool, make_pool_schedule
 from focuse.training.trainer import Trainer
 
-SAMPLINGS = SETTINGS["negative_sampling"].choices
+SAMPLINGS = [each for each in SETTINGS["negative_sampling"].choices if each != "none"]
 
 ENTITIES, RELATIONS, DIM = 30, 3, 6
 EAGER = PoolSchedule(start=1, wait=0, growth=0.25, share=0.5, size=50)

@@ -271,8 +271,9 @@ def test_a_reporter_can_be_given(small):
 
     mine = Mine()
     assert make_reporter(mine) is mine
-    focuse.train(small, dim=4, epochs=2, progress=mine)
-    assert mine.epochs == [1, 2]
+    run = focuse.train(small, dim=4, epochs=2, progress=mine)
+    assert run.weight_model is not None
+    assert mine.epochs == [1, 2, *(row["epoch"] for row in run.weight_model.history)]
 
 
 def test_lines_come_every_ten_seconds_and_at_the_end(monkeypatch, capsys):

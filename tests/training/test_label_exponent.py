@@ -16,7 +16,7 @@ from focuse.training import label_exponent as module
 from focuse.training.callbacks import Reporter
 from focuse.training.label_exponent import FILE, LabelExponentTrial, read_trials, select_label_exponent, write_trials
 
-QUICK = {"model": "distmult", "dim": 8, "epochs": 10, "progress": False}
+QUICK = {"model": "distmult", "weight_mode": "soft-labels", "dim": 8, "epochs": 10, "progress": False}
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from focuse.engines.autograd import AutogradEngine
 from focuse.errors import Stopped
 from focuse.training.problem import TrainingProblem
 
-SAMPLINGS = SETTINGS["negative_sampling"].choices
+SAMPLINGS = [each for each in SETTINGS["negative_sampling"].choices if each != "none"]
 
 SETTINGS = {"dim": 6, "epochs": 6, "batch_size": 64, "lr": 1e-2, "num_negatives": 4, "eval_every": 2, "eval_start": 0}
 HINTS = [("e1", "r0", "e5", 0.9), ("e3", "r1", "e4", 0.75), ("e5", "r2", "e5", 0.0)]

@@ -18,7 +18,7 @@ from focuse.objective.randomness import epoch_order
 from focuse.training import trainer
 from focuse.training.problem import init_tables, make_objective
 
-SAMPLINGS = SETTINGS["negative_sampling"].choices
+SAMPLINGS = [each for each in SETTINGS["negative_sampling"].choices if each != "none"]
 
 QUICK = {
     "batch_size": 128,

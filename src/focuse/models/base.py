@@ -113,6 +113,11 @@ class ConfidenceHead:
     activation: str = "sigmoid"
     has_plausibility: ClassVar[bool] = False  # whether `plausibility` is defined
 
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """The losses by which it can be learned; only the logistic function fits a cross-entropy of scores."""
+        return ("squared-error", "cross-entropy") if self.activation == "sigmoid" else ("squared-error",)
+
     def unclipped(self, score: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the confidence for training, which may be outside [0, 1], so that it always has a gradient."""
         return ACTIVATIONS[self.activation](score)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from focuse.config import Config
+from focuse.config import SQUARED_ERROR, Config
 from focuse.data.graph import AlignedGraph, Graph, concatenate
 from focuse.data.readers import read
 from focuse.data.splits import Splits
@@ -55,8 +55,10 @@ def read_soft_logic(source: Any, train: Graph) -> AlignedGraph:
 def with_inferred(splits: Splits, inferred_triples: Any, rules: Any, settings: Config, reporter: Reporter) -> Splits:
     """Return the splits with inferred triples: from a soft-logic file, from rules, or from both."""
     if model_class(settings.model).confidence_head is None:
-        names = " or ".join(name for name, model in MODELS.items() if model.confidence_head is not None)
+        names = " or ".join(name for name, model in MODELS.items() if model.defaults.get("loss") == SQUARED_ERROR)
         raise FocuseError(f"soft logic and rules need a model of confidences; train {names}, not {settings.model!r}")
+    if settings.loss != SQUARED_ERROR:
+        raise FocuseError(f"soft logic and rules need the loss {SQUARED_ERROR!r}, not {settings.loss!r}")
     parts = []
     if inferred_triples is not None:
         parts.append(read_soft_logic(inferred_triples, splits.train).graph)
