@@ -1,19 +1,19 @@
 """How often are links true, by the probability that is given for them?
 
-    python benchmarks/reliability.py RUN TEST [--name NAME]
+    python benchmarks/reliability.py RUN TEST
 
 RUN was trained with validation triples and does not know the triples of TEST. Three tables show bins of the probability
 with the number of new links, the mean probability and the share of true ones:
 
-- `predict`: the ten best new completions of random queries (head, relation, ?) and (?, relation, tail) of train, whether
-  or not these have answers in TEST;
+- `predict`: the ten best new completions of random queries (head, relation, ?) and (?, relation, tail) of train,
+  whether or not these have answers in TEST;
 - `discover`: the 5,000 most probable new links;
 - the explorer: the same queries as `predict`, a sample of them over HTTP, whose numbers must be equal.
 
 A link counts as true if TEST has it. Probabilities are those of a graph that lacks as many links as validation holds.
-If TEST has more or fewer, each of its links counts as if it had as many; the plain share is the last column. Bins of 100
-links and more whose share differs from the mean probability by more than .05 are marked with '!', and the last line
-counts them.
+If TEST has more or fewer, each of its links counts as if it had as many; the plain share is the last column. Bins of
+100 links and more whose share differs from the mean probability by more than .05 are marked with '!', and the last
+line counts them.
 """
 
 import argparse

@@ -128,7 +128,7 @@ def test_hostile_names_do_not_reach_the_terminal() -> None:
     run = focuse.train(rows, **QUICK)
     shown = str(run.predict(head="a3", relation="r", top=3))
     assert "\x1b" not in shown
-    assert len(shown.splitlines()) == 4  # headings and three rows
+    assert len(shown.splitlines()) == 5  # headings, three rows and a note
     assert json.dumps(run.predict(head="a3", relation="r").to_json())
 
 

@@ -47,7 +47,7 @@ from focuse.models.registry import MODELS, model_class, model_family
 from focuse.results import ResultTable
 from focuse.rules.augmentation import with_inferred
 from focuse.storage.metadata import write_metadata
-from focuse.storage.run_folder import REQUEST, RunFolder, resume_command
+from focuse.storage.run_folder import REQUEST, WEIGHT_MODEL, RunFolder, resume_command
 from focuse.storage.tables import Checkpoint, ShardedTables, check_tables, make_table_storage
 from focuse.storage.tensors import WriteError
 from focuse.system import limited_memory
@@ -67,7 +67,6 @@ from focuse.training.problem import build_model
 from focuse.training.request import TrainingInput, check_unchanged, read_request
 from focuse.training.shared_memory import PreparedData, prepare_once_per_machine
 from focuse.training.trainer import Trainer, make_trainer
-from focuse.training.weight_model import FOLDER as WEIGHT_MODEL_FOLDER
 from focuse.training.weight_model import WeightModel, load_weight_model, train_weight_model
 
 if TYPE_CHECKING:
@@ -739,7 +738,8 @@ def _add_weight_model(session: _Session, run: Run) -> Run:
         preference = fit_preference(run.scorer, made.scorer, splits.train, stopping, graphs, settings.seed)
         if session.folder is not None:
             write_preference(session.folder, preference)
-    return replace(run, weight_model=made, preference=preference)
+    checksum = run.tables_checksum if run.folder is None else fingerprint(run.folder)
+    return replace(run, weight_model=made, preference=preference, tables_checksum=checksum)
 
 
 def _callbacks(callbacks: Sequence[object], track: Sequence[str] | str | None) -> list[Callback]:
@@ -996,7 +996,7 @@ def extend(
 
 def _extend_weight_model(base: Run, model: WeightModel, change: RequestedChange) -> WeightModel:
     """Return the weight model with rows for the new names; those of known names stay bitwise equal."""
-    folder = None if base.folder is None else base.folder / WEIGHT_MODEL_FOLDER
+    folder = None if base.folder is None else base.folder / WEIGHT_MODEL
     before = Run(model.settings, base.splits, model.normalizer, model.scorer, model.history, model.last, folder)
     grown = build_extension(before, replace(change, attributes=None), False, None, Reporter())
     bound = build_model(replace(grown.settings, device=str(model.scorer.device)), grown.splits)

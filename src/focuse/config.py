@@ -563,6 +563,8 @@ def default_batch_size(rows: int, entities: int, sampling: str) -> int:
     A small graph has 16 batches per epoch, so that an epoch has enough steps. With shared negatives, batches are
     smaller. With every entity as a negative, the limit is set by the number of scores, batch size × entities.
     """
+    if sampling == "none":  # a step does so little that fewer, larger ones are faster
+        return min(max(math.ceil(rows / 16), 32), 8192)
     largest = MAX_BATCH_SIZE_SHARED if sampling == "shared" else 8192
     size = min(max(math.ceil(rows / 64), 512), max(math.ceil(rows / 16), 32), largest)
     return max(1, min(size, MAX_SCORES_PER_BATCH // entities)) if sampling == "all" else size

@@ -130,7 +130,8 @@ class TestWeights:
 def test_probabilities_are_printed(capsys, trained):
     app(["evaluate", str(trained.folder), "--probabilities", "--json"], standalone_mode=False)
     told = json.loads(capsys.readouterr().out)
-    assert (told["positives"], told["negatives"], told["base_rate"]) == (60, 60, 0.5)
+    assert 0 < told["positives"] <= 60 < told["negatives"]
+    assert told["base_rate"] == told["positives"] / (told["positives"] + told["negatives"])
     assert list(told["rows"]) == ["before: logistic of the score", "after: platt"]
     assert all(0 <= row["brier"] <= 1 and 0 <= row["reliability"]["ece"] <= 1 for row in told["rows"].values())
 

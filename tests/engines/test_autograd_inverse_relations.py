@@ -289,7 +289,7 @@ def test_predictions_rank_by_one_side_and_weigh_by_the_mean_of_both(run: focuse.
         )
         scores = sides(run, *map(torch.from_numpy, (heads, kinds, tails)))
         np.testing.assert_allclose([row.score for row in rows], scores[side], rtol=1e-4, atol=1e-5)
-        assert [row.score for row in rows] == sorted((row.score for row in rows), reverse=True)
+        assert [row.probability for row in rows] == sorted((row.probability for row in rows), reverse=True)
         confidence = predictor.confidence(predictor.score(heads, kinds, tails), kinds)
         np.testing.assert_allclose([row.confidence for row in rows], confidence)
     kinds_asked = run.predict(head="e1", tail="e2")

@@ -104,7 +104,16 @@ def probability() -> LinkProbability:
     points, logits = np.array([-3.0, 0.0, 2.0]), np.array([-4.0, -1.0, 0.5])
     offsets = random.normal(size=2)
     return LinkProbability(
-        Evidence(), random.normal(size=size + 1), bounds, offsets, points, logits, -2.0, 0.01, 0.2, 30  # type: ignore[arg-type]
+        Evidence(),
+        random.normal(size=size + 1),
+        bounds,
+        offsets,
+        points,
+        logits,
+        -2.0,
+        0.01,
+        0.2,
+        30,  # type: ignore[arg-type]
     )
 
 
@@ -116,7 +125,9 @@ def test_saved_probability_is_loaded(tmp_path: Path) -> None:
     assert (again.method, again.base_rate, again.estimated_rate) == ("isotonic", 0.2, 0.01)
     assert (again.implausible, again.positives) == (-2.0, 30)
     rows, kinds = np.random.default_rng(1).normal(size=(9, len(EVIDENCE))), np.arange(9) % 2
-    np.testing.assert_array_equal(again.corrected(again.on_line(rows, kinds)), made.corrected(made.on_line(rows, kinds)))
+    np.testing.assert_array_equal(
+        again.corrected(again.on_line(rows, kinds)), made.corrected(made.on_line(rows, kinds))
+    )
     assert load_probability(tmp_path, "other", made.evidence) is None
     assert load_probability(tmp_path / "none", "t", made.evidence) is None
 

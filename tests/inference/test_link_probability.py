@@ -135,7 +135,7 @@ def test_completions_have_a_plausible_type_unless_all_are_asked_for(run: focuse.
 
 
 def test_model_that_learned_nothing_gives_no_high_probability(
-    graphs: tuple[focuse.Graph, focuse.Graph, focuse.Graph]
+    graphs: tuple[focuse.Graph, focuse.Graph, focuse.Graph],
 ) -> None:
     run = focuse.train(graphs[0], valid=graphs[1], dim=16, epochs=1, **TRAINING)
     for table in run.scorer.tables.values():
@@ -147,7 +147,7 @@ def test_model_that_learned_nothing_gives_no_high_probability(
 
 
 def test_few_validation_links_give_a_line_near_the_base_rate(
-    graphs: tuple[focuse.Graph, focuse.Graph, focuse.Graph]
+    graphs: tuple[focuse.Graph, focuse.Graph, focuse.Graph],
 ) -> None:
     few = graphs[1].select(np.arange(20))
     run = focuse.train(graphs[0], valid=few, dim=16, epochs=30, **TRAINING)

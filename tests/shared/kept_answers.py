@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import focuse
+from focuse.inference.predict import PREDICTED
 
 ASKED = 3  # test triples that each kind of question is put about
 
@@ -24,11 +25,17 @@ def answers(run: focuse.Run) -> dict[str, Any]:
         "settings": run.settings.to_dict(),
         "epochs": [row["epoch"] for row in run.history],
         "evaluation": run.evaluate(deciles="global").to_dict(),  # the only rule when the answers were stored
-        "tails": with_old_names(run.predict(head=head, relation=relation, top=5).to_dicts()),
-        "heads": with_old_names(run.predict(relation=relation, tail=tail, top=5).to_dicts()),
+        "tails": ranked(run, head=head, relation=relation),
+        "heads": ranked(run, relation=relation, tail=tail),
         "weights": run.predict_weights(rows).to_json(),
         "explanation": explanation,
     }
+
+
+def ranked(run: focuse.Run, **asked: str) -> Any:
+    """The best entities by score, as when the answers were stored; what is predicted for them is in the weights."""
+    rows = run.predict(**asked, top=5, any_type=True, weights=False).to_dicts()
+    return with_old_names([{name: value for name, value in row.items() if name not in PREDICTED} for row in rows])
 
 
 # Columns and keys of an explanation that had other names when the answers were stored.
@@ -42,7 +49,6 @@ OLD_NAMES = {
     "known_negative": "false",
     "soft_confidence": "soft",
     "steps": "facts",
-    "discovery_probability": "chance",
 }
 
 

@@ -174,7 +174,7 @@ def _order(
 
 def _search_scorer(run: Run, predictor: WeightPredictor) -> Any:
     """Return the scorer by which the links of a relation are searched."""
-    weights = None if predictor.weight_model is None else predictor.weight_model.scorer
+    weights = None if predictor.weight_model is None else predictor.weight_model.scorer  # not used if the exponent is 0
     return strength_scorer(run.scorer, weights, predictor.exponent)
 
 

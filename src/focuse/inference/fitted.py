@@ -27,6 +27,7 @@ from focuse.inference.calibration import CURVE_ARRAYS, Calibration, Conformal, C
 from focuse.inference.link_probability import EVIDENCE, LinkEvidence, LinkProbability
 from focuse.inference.weight_estimator import STAGE_ONE, TREE_FEATURES, BoostedTrees, Estimator
 from focuse.storage.atomic import replace_file
+from focuse.storage.run_folder import WEIGHT_MODEL
 from focuse.storage.tensors import read_tensors, reading, write_arrays
 
 if TYPE_CHECKING:  # which import this module
@@ -86,19 +87,28 @@ class FittedCache:
             if self.estimator is not None:
                 curves = "" if self.calibration is None else self.calibration.digest()
                 save_estimator(self.estimator, folder, tables, curves)
-            if self.probability is not None:
-                save_probability(self.probability, folder, tables)
+            self.store_probability(folder, tables)
+
+    def store_probability(self, folder: Path | None, tables: str) -> None:
+        """Write the probability of links alone to the run folder, if that is possible."""
+        if self.probability is None or folder is None or not tables or fingerprint(folder) != tables:
+            return
+        with suppress(OSError, FocuseError, SafetensorError):
+            save_probability(self.probability, folder, tables)
 
 
 def fingerprint(folder: Path) -> str:
-    """Return a fingerprint of the final tables in a run folder, of the size and both ends of their file, or ''."""
+    """Return a fingerprint of the final tables in a run folder, of the size and both ends of their files, or ''."""
+    model, weight_model = folder / "model.safetensors", folder / WEIGHT_MODEL / "model.safetensors"
+    digest = hashlib.blake2b(digest_size=16)
     try:
-        with (folder / "model.safetensors").open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            digest = hashlib.blake2b(str(size).encode(), digest_size=16)
-            for start in (0, max(0, size - FINGERPRINT_BYTES)):
-                file.seek(start)
-                digest.update(file.read(FINGERPRINT_BYTES))
+        for path in (model, weight_model) if weight_model.is_file() else (model,):
+            with path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                digest.update(str(size).encode())
+                for start in (0, max(0, size - FINGERPRINT_BYTES)):
+                    file.seek(start)
+                    digest.update(file.read(FINGERPRINT_BYTES))
     except OSError:
         return ""
     return digest.hexdigest()

@@ -47,8 +47,8 @@ LIKELY, OTHERS = 40_000, 15_000  # sampled candidates: per side in proportion to
 OUTSIDE = 2_000  # links of implausible type that are sampled
 RIDGE, FEW_POSITIVES = 1.0, 50  # penalty of coefficients, which grows if there are fewer positives
 MIN_BIN, MAX_BINS, BIN_WIDTH = 50, 10, 0.1  # positives per point of the curve, points, and probabilities of one
-SEPARATE = 2.0  # standard errors between the points of a curve
-ROOM = 0.02  # that probabilities above the last point of the curve may rise
+SEPARATE = 1.5  # standard errors between the points of a curve
+ROOM = 0.01  # that probabilities above the last point of the curve may rise
 LEAST = 1e-12
 DECIMALS = 3  # of logarithms of sums, whose last bits depend on how many queries are scored together
 PREFERRED = (
@@ -86,14 +86,12 @@ class LinkEvidence:
         count = np.bincount(relation, minlength=self.relations)
         self.density = np.log((count + 0.5) / self.pairs)
         self._compared = {side: self._candidates_to_compare(side, seed) for side in self.ends}
-        self._totals: dict[Side, FloatArray] = {
-            side: np.full(len(self.queries(side)), np.nan)
-            for side in self.ends  # computed when first needed
-        }
+        self._totals: dict[Side, FloatArray] = {side: np.full(len(self.queries(side)), np.nan) for side in self.ends}
 
     def queries(self, side: Side) -> Ids:
         """Return the queries of train whose answers are on a side: sorted keys of given entity and relation."""
-        return self.tail_queries if side == "tail" else self.head_queries
+        found: Ids = self.tail_queries if side == "tail" else self.head_queries
+        return found
 
     def _candidates_to_compare(self, side: Side, seed: int) -> list[Ids]:
         """Return the candidates of each relation that the answers on a side are compared with."""
@@ -105,14 +103,15 @@ class LinkEvidence:
         return [_sample(random, ids, size) for ids in self.ends[side]]
 
     def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
-        h, r, t = (np.asarray(ids, np.int64) for ids in self.train.ordered(head, relation, tail))  # type: ignore[arg-type]
+        h, r, t = (np.asarray(ids, np.int64) for ids in self.train.ordered(head, relation, tail))
         score = self.score(h, r, t)
         if not np.isfinite(score).all():
             raise FocuseError(DIVERGED)
-        is_candidate = ~find_sorted(self.keys, self.train.keys_of(h, r, t))[1] & self.plausible(h, r, t)
-        totals = self.totals(h, r, "tail"), self.totals(t, r, "head")
+        key: Any = self.train.keys_of  # which accepts ids of any width
+        is_candidate = ~find_sorted(self.keys, key(h, r, t))[1] & self.plausible(h, r, t)
+        sums = self.totals(h, r, "tail"), self.totals(t, r, "head")
         # A link that train has, or of implausible type, is added to the candidates that it is compared with.
-        totals = tuple(np.where(is_candidate, total, np.logaddexp(total, score)) for total in totals)
+        totals = tuple(np.where(is_candidate, total, np.logaddexp(total, score)) for total in sums)
         num_tails = _counts(self.tail_queries, self.num_tails, h * self.relations + r)
         num_heads = _counts(self.head_queries, self.num_heads, t * self.relations + r)
         columns = [
@@ -389,9 +388,9 @@ def _draw_candidates(
         scores = evidence.scores(heads[rows], relation, tails, "tail")
         chance = torch.exp(scores + by_head[rows, None]).add_(torch.exp(scores + by_tail)).add_(each).clamp_(max=1.0)
         drawn = torch.from_numpy(random.random(scores.shape, np.float32)).to(device) < chance
-        row, column = torch.nonzero(drawn & (scores > EXCLUDED), as_tuple=True)
-        found = chance[row, column].double().cpu().numpy()
-        row, column = row.cpu().numpy(), column.cpu().numpy()
+        cells = torch.nonzero(drawn & (scores > EXCLUDED), as_tuple=True)
+        found = chance[cells].double().cpu().numpy()
+        row, column = (ids.cpu().numpy() for ids in cells)
         parts.append(np.stack([heads[rows][row], np.full(len(row), relation), tails[column], found]))
     return parts
 
@@ -462,8 +461,9 @@ def _fit_curve(sample: Sample, value: FloatArray) -> tuple[FloatArray, FloatArra
     logits = points + _logit(ratio) - _logit(planned)
     keep = (count > 0) & (others > 0)
     points, logits, count = points[keep], np.minimum(logits, _logit(1 - 1 / (count + 2)))[keep], count[keep]
-    error = np.sqrt(1 / count + 1 / np.maximum(np.bincount(place[~true], minlength=bins)[keep], 1))
-    return _merge_points(points, isotonic_regression(logits, sample_weight=count), count, error)
+    error = np.sqrt(1 / count + 1 / np.maximum(np.bincount(place[~true], minlength=bins)[keep], 1))  # of log-ratios
+    error /= 1 - ratio[keep]
+    return _merge_points(points, isotonic_regression(logits, sample_weight=count), count.astype(np.float64), error)
 
 
 def _bin_edges(ordered: FloatArray) -> FloatArray:
@@ -484,7 +484,7 @@ def _merge_points(
     points: FloatArray, logits: FloatArray, count: FloatArray, error: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Merge neighboring points [n] until the log-odds of all neighbors differ by more than SEPARATE standard errors."""
-    count, variance = count.astype(np.float64), error**2
+    variance = error**2
     while len(points) > 1:
         apart = np.diff(logits) / np.sqrt(variance[1:] + variance[:-1])
         at = int(np.argmin(apart))
@@ -504,7 +504,8 @@ def _fit_implausible(made: LinkProbability, links: float, known: Any, random: np
     head, tail = random.integers(0, evidence.entities, (2, count))
     relation = random.integers(0, evidence.relations, count)
     outside = ~evidence.plausible(head, relation, tail)
-    outside &= ~np.isin(evidence.train.keys_of(head, relation, tail), known)
+    key: Any = evidence.train.keys_of  # which accepts ids of any width
+    outside &= ~np.isin(key(head, relation, tail), known)
     if not outside.any():
         return 0.0
     head, relation, tail = (ids[outside] for ids in (head, relation, tail))
@@ -539,7 +540,8 @@ def best_new_links(
                 head, tail = ends if side == "tail" else ends[::-1]
                 parts.append(np.stack([head, np.full(len(head), kind), tail]))
     head, relation, tail = np.concatenate(parts, axis=1)
-    first = np.unique(evidence.train.keys_of(head, relation, tail), return_index=True)[1]
+    keys: Any = evidence.train.keys_of  # which accepts ids of any width
+    first = np.unique(keys(head, relation, tail), return_index=True)[1]
     return head[first], relation[first], tail[first]
 
 

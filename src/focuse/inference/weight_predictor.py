@@ -111,8 +111,8 @@ class WeightPredictor:
     probability: LinkProbability | None = None
     notes: tuple[str, ...] = ()
     single_column: bool = False
-    weight_model: WeightModel | None = None  # by which links are ordered if the `exponent` is not 0
-    exponent: float = 0.0
+    weight_model: WeightModel | None = None  # its scores predict weights better than those of the run's own model
+    exponent: float = 0.0  # of the weight by which links are ordered
 
     @cached_property
     def units(self) -> WeightScaler:
@@ -133,6 +133,12 @@ class WeightPredictor:
         if pairs.any():
             scores[pairs] = (scores[pairs] + self._score(tail[pairs], relation[pairs], head[pairs])) / 2
         return scores
+
+    def weight_score(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
+        """Return the scores of triples from which weights are predicted: those of the weight model, if there is one."""
+        if self.weight_model is None:
+            return self.score(head, relation, tail)
+        return replace(self, scorer=self.weight_model.scorer).score(head, relation, tail)
 
     def _score(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
         parts = [np.empty(0)]
@@ -156,7 +162,7 @@ class WeightPredictor:
     # ---- predictors: ids [n] of heads, relations and tails -> weights [n] in the user's units ------------------------
 
     def given_true(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
-        weight = self._calibrated().given_true(self.score(head, relation, tail), relation)
+        weight = self._calibrated().given_true(self.weight_score(head, relation, tail), relation)
         return self.units.from_unit(weight, relation)
 
     def with_negatives(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
@@ -227,7 +233,7 @@ class WeightPredictor:
     def preferring(self, run: Run, prefer: Prefer) -> WeightPredictor:
         """Return the predictor with the order of links that `prefer` asks for."""
         exponent = run.exponent(prefer)
-        return replace(self, weight_model=run.weight_model, exponent=exponent) if exponent else self
+        return replace(self, exponent=exponent) if exponent else self
 
     def ordering_key(self, score: FloatArray, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
         """Return the number [n] by which links with these scores [n] are ordered, the largest first.
@@ -239,9 +245,8 @@ class WeightPredictor:
         if self.weight_model is None or not self.exponent:
             return ordering_key(self.probability, score, ids)
         log_probability = score if self.probability is None else -np.logaddexp(0.0, -self.probability.log_odds(*ids))
-        own = replace(self, scorer=self.weight_model.scorer)
-        weight_score = own.score(*ids)
-        return np.asarray(log_probability - self.exponent * np.logaddexp(0.0, -weight_score), np.float64)
+        log_weight = -np.logaddexp(0.0, -self.weight_score(*ids))
+        return np.asarray(log_probability + self.exponent * log_weight, np.float64)
 
     def shown_key(self, columns: Mapping[str, Any], relation: AnyIds) -> FloatArray | None:
         """Return the same from the columns that are shown, such that the order never contradicts them.
@@ -288,16 +293,17 @@ class WeightPredictor:
             return None
         means = relation_means(self.unit_weights(self.splits.train)).by_relation
         weight = np.clip(self.unit_weights(valid).weight, 0.0, 1.0)
-        score = self.score(valid.head, valid.relation, valid.tail)
+        ids = valid.head, valid.relation, valid.tail
+        score, of_weight = self.score(*ids), self.weight_score(*ids)
         false = corrupt_graph(valid, self.fitting_keys(), seed)
         both = np.concatenate([score, self.score(false.head, false.relation, false.tail)])
-        if not np.isfinite(both).all():
+        if not (np.isfinite(both).all() and np.isfinite(of_weight).all()):
             raise FocuseError(DIVERGED)
         relations = np.concatenate([valid.relation, false.relation])
         weights = np.concatenate([weight, np.zeros(len(false))])
         return Calibration(
             method,
-            fit_curves(method, score, valid.relation, weight, means, increasing=False),
+            fit_curves(method, of_weight, valid.relation, weight, means, increasing=False),
             fit_curves(method, both, relations, weights, means, increasing=True),
         )
 
@@ -305,12 +311,12 @@ class WeightPredictor:
         """Return train, the scores and the simple estimates in [0, 1], as an estimator needs them."""
         train, calibration = self.unit_weights(self.splits.train), self.calibration
         if calibration is None:
-            return train, self.score, relation_means(train)
+            return train, self.weight_score, relation_means(train)
 
         def curve(head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
-            return calibration.given_true(self.score(head, relation, tail), relation)
+            return calibration.given_true(self.weight_score(head, relation, tail), relation)
 
-        return train, self.score, curve
+        return train, self.weight_score, curve
 
     def fit_estimator(self, seed: int = 0, fitted_before: Estimator | None = None) -> Estimator:
         """Fit weights of unseen edges to train and to the parts of validation.
@@ -416,7 +422,7 @@ def link_probability(run: Run) -> LinkProbability | None:
         cache.probability = fitted.load_probability(run.folder, run.tables_checksum, evidence)
         if cache.probability is None:
             cache.probability = _fit_probability(run, "isotonic", None)
-            cache.store(run.folder, run.tables_checksum)
+            cache.store_probability(run.folder, run.tables_checksum)
     return cache.probability
 
 
@@ -436,7 +442,8 @@ def _fit_probability(run: Run, method: str, base_rate: float | None) -> LinkProb
 def _plain_predictor(run: Run) -> WeightPredictor:
     """Return a predictor to which nothing is fitted yet."""
     parts, notes = validation_parts(run.splits.valid, run.settings.stop_fraction, run.settings.seed)
-    return WeightPredictor(run.settings.model, run.scorer, run.splits, run.normalizer, parts, notes=notes)
+    own = run.settings.model, run.scorer, run.splits, run.normalizer
+    return WeightPredictor(*own, parts, notes=notes, weight_model=run.weight_model)
 
 
 def validation_parts(valid: Graph, stop_fraction: float, seed: int) -> tuple[ValidationParts, tuple[str, ...]]:
@@ -650,7 +657,7 @@ def _verdict(
         errors = {name: float(np.mean((weight - truth) ** 2)) for name, weight in weights.items()}
     worse = [name for name in named if not errors[name] < errors[RELATION_MEAN]]
     notes = [f"{name} does not beat the relation mean on the test triples" for name in worse]
-    order = spearman(predictor.score(test.head, test.relation, test.tail), predictor.unit_weights(test).weight)
+    order = spearman(predictor.weight_score(test.head, test.relation, test.tail), predictor.unit_weights(test).weight)
     if order < -2 / np.sqrt(max(len(test) - 1, 1)):  # a smaller correlation may be due to chance
         notes.append(f"the model scores weak triples above strong ones (Spearman {order:.2f}); its ranks say little")
     return notes

@@ -53,6 +53,7 @@ from focuse.storage.tables import MODEL, ONE_PROCESS, PARTITIONS, Checkpoint, Ta
 from focuse.storage.tensors import OR_RESUME, Tables, check_row, has_checksums, reading, seal_row, writing
 from focuse.system import deferred_signals
 
+WEIGHT_MODEL = "weight_model"  # the folder of the weight model in that of the run
 HISTORY, LOCK = "history.jsonl", "training.lock"
 REQUEST = "request.json"  # what the training was asked for, until its metadata are written (training/request.py)
 NEW_METADATA = ".metadata"  # a folder in which metadata are written before they appear

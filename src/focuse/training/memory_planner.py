@@ -15,6 +15,7 @@ from focuse.option_strings import parse_partitions
 from focuse.system import format_size, free_memory, used_memory
 from focuse.training.callbacks import Reporter
 from focuse.training.label_exponent import DEFAULT_EXPONENT
+from focuse.training.weight_model import LARGEST_DIM
 
 PARTITIONED = "partitioned"
 EDGE_BYTES = 42  # bytes per edge in memory: three ids, a weight, the order of an epoch, and keys for validation
@@ -140,7 +141,11 @@ def needed_memory(config: Config, splits: Splits) -> int:
     train, widths = splits.train, config.make_model().widths(config.dim)
     state = MOMENTS_PER_PARAMETER.get(config.optimizer, DENSE_COPIES)
     copies = 2 if len(splits.valid) else 1  # of the best and of the final tables
-    tables = 4 * (len(train.entities) * widths[0] + len(train.relations) * widths[1]) * (1 + state + copies)
+    numbers = (len(train.entities) * widths[0] + len(train.relations) * widths[1]) * (1 + state + copies)
+    if config.weight_mode == "separate":  # the tables of both models are in memory while the weight model is trained
+        width = 2 * min(config.dim, LARGEST_DIM)
+        numbers += (len(train.entities) + len(train.relations)) * width * (2 + copies)
+    tables = 4 * numbers
     return tables + EDGE_BYTES * len(train) + step_memory(config, len(train.entities))
 
 

@@ -20,6 +20,7 @@ from focuse.data.weights import Normalizer, fit_normalizer, in_unit_range
 from focuse.engines.factory import make_group_scorer
 from focuse.engines.scorer import TableScorer
 from focuse.storage.metadata import read_part, write_part
+from focuse.storage.run_folder import WEIGHT_MODEL as FOLDER
 from focuse.storage.run_folder import RunFolder
 from focuse.storage.tables import Checkpoint, check_tables, make_table_storage
 from focuse.training.callbacks import Reporter
@@ -27,7 +28,6 @@ from focuse.training.problem import build_model
 from focuse.training.trainer import make_trainer
 from focuse.training.validation import best_epoch_row
 
-FOLDER = "weight_model"  # in the folder of the run
 MODEL = "complex-weights"
 LARGEST_DIM = 100  # a larger dimension takes longer and predicts weights no better
 SAME_SETTINGS = ("seed", "device", "memory_limit", "partitions", "checkpoint_every", "stop_fraction")
