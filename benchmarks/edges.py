@@ -79,7 +79,13 @@ def measure(graph: Path, folder: Path, processes: int, options: list[str], sourc
     out = folder / f"run-{graph.stem}"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     command += ["-m", "focuse", "train", str(graph), "--out", str(out), "--engine", "sharded"]
-    command += ["--optimizer", "sparse-adam", *options]  # without TorchRec, whose own memory would be counted
+    command += [
+        "--weight-mode",
+        "soft-labels",
+        "--optimizer",
+        "sparse-adam",
+        *options,
+    ]  # without TorchRec, whose own memory would be counted
     environment = {**os.environ, "FOCUSE_CACHE": str(folder), "PYTHONPATH": str(source)}
     environment |= GIVEN_BACK
     environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")

@@ -312,7 +312,7 @@ def main() -> None:
             if options.smoke:
                 smoke.train(run)
             else:
-                focuse.train(careers(), dim=100, epochs=30, out=run, progress=False)
+                focuse.train(careers(), weight_mode="soft-labels", dim=100, epochs=30, out=run, progress=False)
         options.run = run
         told = asyncio.run(measure(run, options))
     if options.json:

@@ -97,6 +97,7 @@ def figures(graph: Graph, scaling: str, seed: int, options: argparse.Namespace) 
     started = time.perf_counter()
     parts = split(graph.merge_repeated("max"), seed=seed)
     settings = {"weight_scaling": scaling, "seed": seed, "device": options.device, "epochs": options.epochs}
+    settings["weight_mode"] = "soft-labels"
     if options.label_exponent is not None:
         settings["label_exponent"] = options.label_exponent
     lower = {"lower_is_better": True} if graph.lower_is_better else {}

@@ -1,4 +1,4 @@
-"""The demo: FocusE has a larger ΔMRR than the plain model."""
+"""The demo: likely and strong links of one training, and FocusE with a larger ΔMRR than without weights."""
 
 from __future__ import annotations
 
@@ -16,30 +16,33 @@ from focuse.report.charts import BOTTOM_COLOR, TOP_COLOR
 
 def test_the_settings_are_valid():
     modes = [Config.from_kwargs(**settings).weight_mode for settings in MODELS.values()]
-    assert modes == ["none", "focuse", "soft-labels"]
+    assert modes == ["separate", "focuse", "soft-labels"]
 
 
 def test_command_shows_a_larger_delta_mrr_with_focus(command, tmp_path):
     done = command("demo", "--json", "--out", tmp_path / "demo", timeout=250, check=True)
     data = json.loads(done.stdout)
-    plain, focused, labelled = data["plain_complex"], data["focuse_complex"], data["complex_labels"]
-    assert labelled["delta_mrr"] > focused["delta_mrr"] > plain["delta_mrr"]
-    assert labelled["top"]["mrr"] > plain["top"]["mrr"]
-    for part in (plain, focused, labelled):
+    likely, default, strong, focused, labelled = (
+        data[name] for name in ("likely", "default", "strong", "focuse", "soft_labels")
+    )
+    assert strong["delta_mrr"] > labelled["delta_mrr"] > focused["delta_mrr"] > likely["delta_mrr"]
+    assert strong["top"]["mrr"] > default["top"]["mrr"] > likely["top"]["mrr"]
+    assert strong["all"]["mrr"] < likely["all"]["mrr"]  # the cost
+    for part in (likely, default, strong, focused, labelled):
         assert set(part["top"]) == {"mr", "mrr", "hits@1", "hits@3", "hits@10", "n"}
         assert part["all"]["n"] == 1000
     assert len(set(data["predictions"])) == 10
     assert all(
         re.search(r" (should also have|is likely to|will find use|can lead to) ", s) for s in data["predictions"]
     )
-    for words in ("careers: 10,000 links", "training plain ComplEx", "training FocusE ComplEx", "epoch 24/24"):
+    for words in ("careers: 10,000 links", "training likely and strong", "training FocusE", "epoch 24/24"):
         assert words in done.stderr
     page = tmp_path / "demo" / "report.html"
     assert data["report"] == str(page)
     text = page.read_text(encoding="utf-8")
     assert text.lower().startswith("<!doctype html>")
-    assert len(re.findall(r"<svg\b", text)) == 1  # a panel for each model, in each a violin of top and of bottom
-    assert re.findall(r'id="violins-axes_(\d)"', text) == ["1", "2", "3"]
+    assert len(re.findall(r"<svg\b", text)) == 1  # a panel for each ranking, in each a violin of top and of bottom
+    assert re.findall(r'id="violins-axes_(\d)"', text) == ["1", "2", "3", "4", "5"]
     for panel in re.split(r'id="violins-axes_\d"', text)[1:]:
         assert "fill: var(--c1)" in panel
         assert "fill: var(--c2)" in panel
@@ -71,7 +74,7 @@ def test_sentences_are_about_links_that_are_not_in_the_graph(careers):
 def test_focus_wins_in_five_seeds_and_by_five_hundredths_on_average():
     gains = []
     for seed in range(5):
-        plain, focused, _ = demo(seed, progress=False).evaluations.values()
-        gains.append(focused.delta_mrr - plain.delta_mrr)
+        found = demo(seed, progress=False).evaluations
+        gains.append(found["FocusE"].delta_mrr - found["likely"].delta_mrr)
     assert min(gains) > 0, gains
     assert np.mean(gains) >= 0.05, gains

@@ -23,7 +23,7 @@ from focuse.data import datasets
 from focuse.data.datasets import careers
 from focuse.data.statistics import leakage
 from focuse.data.triple_index import build_triple_index
-from focuse.demo import MODELS
+from focuse.demo import FOCUSED, LABELS, PLAIN
 from focuse.evaluation.ranking import rank_graph
 from focuse.report.charts import BOTTOM_COLOR, TOP_COLOR, figure_svg
 
@@ -242,7 +242,8 @@ def pictures(quick: bool) -> Iterator[tuple[str, Callable[[], Figure | None]]]:
     if quick:
         return
     graph = careers()
-    runs = {name: train(graph, seed=0, progress=False, **settings) for name, settings in MODELS.items()}
+    models = {"plain ComplEx": PLAIN, "FocusE ComplEx": FOCUSED, "ComplEx, labels": LABELS}
+    runs = {name: train(graph, seed=0, progress=False, **settings) for name, settings in models.items()}
     labelled = runs["ComplEx, labels"]
     yield "concept-deciles", lambda: tenths(runs)
     yield "concept-numbers", lambda: numbers(labelled)

@@ -324,7 +324,7 @@ def demo(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train ComplEx without weights, with FocusE and with soft labels on an embedded careers graph; no download.
+    """Train ComplEx with a weight model, with FocusE and with soft labels on an embedded careers graph; no download.
 
     Prints a comparison and ten predictions as sentences, and writes an HTML page.
     """
