@@ -56,12 +56,15 @@ OptionalName = Annotated[
 
 def _preference(value: Any) -> Any:
     """Refuse all but 'likely', 'strong' and numbers from 0 to 1, with one message."""
-    is_number = isinstance(value, str) and PLAIN_NUMBER.fullmatch(value)  # of a query string
-    share = float(value) if is_number else value
-    is_share = isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share <= 1
+    is_share = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
     if not is_share and value not in ("likely", "strong"):
         raise ValueError("give 'likely', 'strong', or a number from 0 (likely) to 1 (strong)")
-    return share
+    return value
+
+
+def _preference_in_query(value: Any) -> Any:
+    is_number = isinstance(value, str) and PLAIN_NUMBER.fullmatch(value)
+    return _preference(float(value) if is_number else value)
 
 
 Preferred = Literal["likely", "strong"] | Annotated[float, Field(ge=0, le=1)]
@@ -77,7 +80,7 @@ Prefer = Annotated[
 ]
 PreferInQuery = Annotated[
     Preferred | SkipJsonSchema[None],
-    BeforeValidator(_preference),
+    BeforeValidator(_preference_in_query),
     Field(description=ABOUT_PREFER, json_schema_extra=lambda schema: schema.pop("default", None)),
 ]
 TriplePart = Literal["head", "relation", "tail"]

@@ -13,6 +13,7 @@ import pyarrow as pa
 from focuse.api import Run
 from focuse.data.graph import Vocabulary
 from focuse.evaluation.evaluate import Evaluation
+from focuse.evaluation.metrics import FloatArray
 from focuse.evaluation.preference import Prefer
 from focuse.explorer import schemas
 from focuse.explorer.guards import ModelQueue
@@ -175,14 +176,14 @@ class Explorer:
         columns = {
             name: np.array([getattr(link, name) for link in links], float) for name in ("probability", "weight_mean")
         }
-        key = columns["probability"]
+        key: FloatArray | None = columns["probability"]
         if links and self.run.exponent(prefer):
             predictor = self.run.weight_predictor(full=True).preferring(self.run, prefer)
             key = predictor.shown_key(columns, np.array([self.run.graph.relations.find(name) for name in names]))
         # Scores of different relations cannot be compared; without probabilities, the order of discovery is kept.
         if key is None or np.isnan(key).any():
             key = -np.array([link.rank for link in links], float)
-        return np.argsort(-key, kind="stable").tolist()
+        return [int(place) for place in np.argsort(-key, kind="stable")]
 
     def predict_weights(self, asked: schemas.WeightsQuestion) -> schemas.PredictedWeights:
         """Predict the weights of triples; an unknown name is a problem of the whole request."""
@@ -213,8 +214,9 @@ class Explorer:
             found = self.predict(asked)
         except ProblemError as refused:
             problem = refused.problem
-        about = {"run": self.name, "model": self.run.settings.model, "metrics": self.metrics}
-        return schemas.Side(**about, links=found.links, ordered_by=found.ordered_by, problem=problem)
+        return schemas.Side(
+            run=self.name, model=self.run.settings.model, metrics=self.metrics, problem=problem, **dict(found)
+        )
 
 
 def _figures(found: Evaluation) -> dict[str, float]:
