@@ -1,7 +1,7 @@
 """The types of all requests and answers of the API; `/openapi.json` is generated from them.
 
 A request is accepted if and only if the published schema allows it: unknown fields, null for a field that can be left
-out, and numbers in any other spelling are refused.
+out (except `prefer`), and numbers in any other spelling are refused.
 """
 
 from __future__ import annotations
