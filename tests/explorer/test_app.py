@@ -86,7 +86,7 @@ def test_predict_is_the_answer_of_the_run(client, service) -> None:
 
 
 def test_missing_links_are_new_and_best_first(client, served_graph) -> None:
-    told = client.get("/api/missing", params={"entity": ENTITY, "top": 12}).json()["links"]
+    told = client.get("/api/missing", params={"entity": ENTITY, "top": 12, "prefer": "likely"}).json()["links"]
     triples = {tuple(row) for row in served_graph.to_pandas()[["head", "relation", "tail"]].itertuples(index=False)}
     assert len(told) == 12
     assert [link["rank"] for link in told] == list(range(1, 13))
@@ -104,7 +104,7 @@ def test_without_probabilities_missing_links_come_in_the_run_s_order(served_grap
     run = focuse.train(
         served_graph, model="complex", dim=6, epochs=3, valid_fraction=0, test_fraction=0, progress=False
     )
-    found = Explorer(run, "whole").missing(schemas.MissingQuery(entity=ENTITY, direction="out", top=8))
+    found = Explorer(run, "whole").missing(schemas.MissingQuery(entity=ENTITY, direction="out", top=8)).links
     own = list(run.discover([ENTITY], ["has skill", "knows"], None, 8))
     assert own[0].probability is None
     assert [(link.relation, link.tail) for link in found] == [(link.relation, link.tail) for link in own]
@@ -173,6 +173,10 @@ def test_misspelled_name_is_404_with_the_nearest(client) -> None:
         ("entities", {"q": "x" * (schemas.MAX_SEARCH + 1)}),
         ("missing", {"entity": ENTITY, "top": schemas.MAX_TOP + 1}),
         ("missing", {"entity": ENTITY, "direction": "up"}),
+        ("missing", {"entity": ENTITY, "prefer": "1.5"}),
+        ("missing", {"entity": ENTITY, "prefer": "nan"}),
+        ("missing", {"entity": ENTITY, "prefer": "null"}),
+        ("missing", {"entity": ENTITY, "prefer": ""}),
     ],
 )
 def test_invalid_parameters_are_422(client, path, parameters) -> None:
@@ -190,6 +194,11 @@ def test_invalid_parameters_are_422(client, path, parameters) -> None:
         {"head": ENTITY, "relation": "knows", "top": True},
         {"head": ENTITY, "relation": "knows", "new_only": 0},
         {"head": ENTITY, "relation": "knows", "secret": 1},
+        {"head": ENTITY, "relation": "knows", "prefer": -0.1},
+        {"head": ENTITY, "relation": "knows", "prefer": True},
+        {"head": ENTITY, "relation": "knows", "prefer": "0.5"},
+        {"head": ENTITY, "relation": "knows", "prefer": "weak"},
+        {"head": ENTITY, "relation": "knows", "prefer": [1]},
         {"head": 5, "relation": "knows"},
         {"head": "\ud800", "relation": "knows"},
         [],
@@ -250,7 +259,11 @@ NAMES = st.sampled_from([ENTITY, "skill 1", "has skill", "knows", "", "../..", "
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(body=st.dictionaries(st.sampled_from(["head", "relation", "tail", "top", "new_only", "x"]), anything | NAMES))
+@given(
+    body=st.dictionaries(
+        st.sampled_from(["head", "relation", "tail", "top", "new_only", "prefer", "x"]), anything | NAMES
+    )
+)
 def test_any_json_body_is_answered_without_a_server_error(client, body) -> None:
     text = json.dumps(body).encode()
     for path in ("predict", "explain", "predict-weights", "compare"):
@@ -262,7 +275,7 @@ def test_any_json_body_is_answered_without_a_server_error(client, body) -> None:
 @given(
     path=st.sampled_from(["entities", "neighborhood", "triples", "missing"]),
     parameters=st.dictionaries(
-        st.sampled_from(["q", "entity", "relation", "limit", "depth", "top", "offset", "direction", "x"]),
+        st.sampled_from(["q", "entity", "relation", "limit", "depth", "top", "offset", "direction", "prefer", "x"]),
         st.one_of(st.text(max_size=20), st.integers(-5, 400).map(str), st.sampled_from([ENTITY, "knows", "triples"])),
     ),
 )

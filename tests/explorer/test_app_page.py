@@ -114,7 +114,7 @@ def test_missing_links_are_shown_with_explanations(visit, service) -> None:
 
     visit.open(f"#/entity/{quote(ENTITY)}")
     shown = [link.text for link in visit.all("#missing .name")]
-    expected = service.first.missing(MissingQuery(entity=ENTITY))
+    expected = service.first.missing(MissingQuery(entity=ENTITY)).links
     names = [link.tail if link.head == ENTITY else link.head for link in expected]
     assert shown == [" ".join(name.split()) for name in names]  # a browser shows a tab as a blank
     assert len(visit.all("#missing .range")) == len(shown)

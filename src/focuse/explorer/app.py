@@ -167,12 +167,12 @@ def triples(here: Here, asked: Annotated[schemas.TriplesQuery, Query()]) -> sche
 @router.get("/missing", tags=["model"], summary="The best links that an entity lacks")
 async def missing(here: Here, asked: Annotated[schemas.MissingQuery, Query()]) -> schemas.Links:
     """Over all relations of the entity, as head and as tail, or over one."""
-    return schemas.Links(links=await here.ask(lambda: here.first.missing(asked), "slow"))
+    return await here.ask(lambda: here.first.missing(asked), "slow")
 
 
 @router.post("/predict", tags=["model"], summary="Complete a triple", dependencies=JSON_BODY)
 async def predict(here: Here, asked: schemas.Question) -> schemas.Links:
-    return schemas.Links(links=await here.ask(lambda: here.first.predict(asked)))
+    return await here.ask(lambda: here.first.predict(asked))
 
 
 @router.post(

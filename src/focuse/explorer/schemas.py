@@ -1,7 +1,7 @@
 """The types of all requests and answers of the API; `/openapi.json` is generated from them.
 
 A request is accepted if and only if the published schema allows it: unknown fields, null for a field that can be left
-out, and numbers in any other spelling are refused.
+out (except `prefer`), and numbers in any other spelling are refused.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ MAX_TOP = 200  # completions of one question
 MAX_TRIPLES = 100  # triples in one request
 MAX_EDGES = 300  # edges of a neighborhood
 MAX_LISTED = 5000  # triples of an entity on one page
+PLAIN_NUMBER = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,4})?")
 
 # ---- fields of requests ----------------------------------------------------------------------------------------------
 
@@ -39,7 +40,7 @@ def _integral(value: Any) -> Any:
 
 def _plain_number(value: Any) -> Any:
     """Refuse spellings of a number in a query string that JSON does not know, such as '1_0', ' 1' and 'nan'."""
-    if isinstance(value, str) and not re.fullmatch(r"-?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,4})?", value):
+    if isinstance(value, str) and not PLAIN_NUMBER.fullmatch(value):
         raise ValueError("this is not a number")
     return value
 
@@ -50,6 +51,37 @@ OptionalName = Annotated[
     Name | SkipJsonSchema[None],
     BeforeValidator(_refuse_null),
     Field(json_schema_extra=lambda schema: schema.pop("default", None)),
+]
+
+
+def _preference(value: Any) -> Any:
+    """Refuse all but 'likely', 'strong' and numbers from 0 to 1, with one message."""
+    is_share = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+    if not is_share and value not in ("likely", "strong"):
+        raise ValueError("give 'likely', 'strong', or a number from 0 (likely) to 1 (strong)")
+    return value
+
+
+def _preference_in_query(value: Any) -> Any:
+    is_number = isinstance(value, str) and PLAIN_NUMBER.fullmatch(value)
+    return _preference(float(value) if is_number else value)
+
+
+Preferred = Literal["likely", "strong"] | Annotated[float, Field(ge=0, le=1)]
+ABOUT_PREFER = (
+    "What orders the links: 0 or `likely` is the probability alone, 1 or `strong` counts the weight most, numbers "
+    "between are a trade-off. By default the one that the run chose on validation triples."
+)
+# In a body, null stands for the default; a query string has no null.
+Prefer = Annotated[
+    Preferred | None,
+    BeforeValidator(lambda value: value if value is None else _preference(value)),
+    Field(description=ABOUT_PREFER),
+]
+PreferInQuery = Annotated[
+    Preferred | SkipJsonSchema[None],
+    BeforeValidator(_preference_in_query),
+    Field(description=ABOUT_PREFER, json_schema_extra=lambda schema: schema.pop("default", None)),
 ]
 TriplePart = Literal["head", "relation", "tail"]
 PARTS: tuple[TriplePart, ...] = ("head", "relation", "tail")
@@ -89,6 +121,7 @@ class MissingQuery(Request):
     relation: OptionalName = None
     direction: Literal["out", "in", "both"] = "both"
     top: Annotated[int, Field(ge=1, le=MAX_TOP), IN_QUERY] = 20
+    prefer: PreferInQuery = None
 
 
 class Question(Request):
@@ -100,6 +133,7 @@ class Question(Request):
     tail: OptionalName = None
     top: Annotated[int, Field(ge=1, le=MAX_TOP, strict=True), BeforeValidator(_integral)] = 10
     new_only: Annotated[bool, Field(strict=True)] = False
+    prefer: Prefer = None
 
     @property
     def missing(self) -> list[TriplePart]:
@@ -181,14 +215,32 @@ class EntityHits(BaseModel):
 
 
 class Metrics(BaseModel):
-    """Metrics of the test split if ranking it is quick, otherwise those of validation that training stored."""
+    """Metrics of the test split if ranking it is quick, otherwise those of validation that training stored.
+
+    `compared` has those of the orders `likely`, `default` and `strong` if the run has a weight model.
+    """
 
     source: Literal["test", "validation", "none", "pending"]
     figures: dict[str, float]
+    compared: dict[str, dict[str, float]] = {}
+
+
+class Preference(BaseModel):
+    """The order of a run's links if a question does not give `prefer`, as a number from 0, likely, to 1, strong.
+
+    Links are ordered by probability · weight^c, where c is `prefer` times `strong_exponent`.
+    """
+
+    default: float
+    strong_exponent: float
 
 
 class RunSummary(BaseModel):
-    """`hubs` are the entities with the most triples."""
+    """`hubs` are the entities with the most triples.
+
+    `preference` and `compare_preference`, of the second run, are null if the run has no weight model: its links are
+    ordered by probability, and `prefer` is not available.
+    """
 
     name: str
     model: str
@@ -203,7 +255,9 @@ class RunSummary(BaseModel):
     hubs: list[EntityHit]
     settings: dict[str, Any]
     metrics: Metrics
+    preference: Preference | None
     compare: str | None
+    compare_preference: Preference | None
 
 
 class Node(EntityHit):
@@ -259,7 +313,10 @@ class Link(NamedTriple):
 
 
 class Links(BaseModel):
+    """Links, best first; `ordered_by` names what orders them."""
+
     links: list[Link]
+    ordered_by: str
 
 
 class PredictedWeight(NamedTriple):
@@ -285,12 +342,13 @@ class Explained(BaseModel):
 
 
 class Side(BaseModel):
-    """The answer of one run to the compared question."""
+    """The answer of one run to the compared question; a run without a weight model is not asked for `prefer`."""
 
     run: str
     model: str
     metrics: Metrics
     links: list[Link]
+    ordered_by: str = ""
     problem: Problem | None = None
 
 

@@ -12,6 +12,9 @@ import pyarrow as pa
 
 from focuse.api import Run
 from focuse.data.graph import Vocabulary
+from focuse.evaluation.evaluate import Evaluation
+from focuse.evaluation.metrics import FloatArray
+from focuse.evaluation.preference import Prefer
 from focuse.explorer import schemas
 from focuse.explorer.guards import ModelQueue
 from focuse.explorer.index import EdgeIndex, NameIndex, Rows
@@ -124,35 +127,63 @@ class Explorer:
         """Metrics of the test split if that is quick, otherwise the best of validation."""
         test = self.run.splits.test
         if len(test) and 2.0 * len(test) * len(self.run.graph.entities) <= MAX_METRICS_WORK:
-            found = self.run.evaluate().to_dict()
-            figures = {"MRR": found["all"]["mrr"], "ΔMRR": found["delta_mrr"], "MRR top 10\u00a0%": found["top"]["mrr"]}
-            figures |= {f"Hits@{count}": found["all"][f"hits@{count}"] for count in (1, 3, 10)}
-            known = {key: value for key, value in figures.items() if value is not None}
-            return schemas.Metrics(source="test", figures=known)
+            found = self.run.evaluate()
+            orders = ("likely", "default", "strong") if self.preference else ()
+            compared = {order: _figures(found.compared[order]) for order in orders}
+            return schemas.Metrics(source="test", figures=_figures(found), compared=compared)
         stored = [row["valid_mrr"] for row in self.run.history if row.get("valid_mrr") is not None]
         if stored:
             return schemas.Metrics(source="validation", figures={"MRR": max(stored)})
         return schemas.Metrics(source="none", figures={})
 
-    def predict(self, asked: schemas.Question) -> list[schemas.Link]:
+    @property
+    def preference(self) -> schemas.Preference | None:
+        """How links are ordered by default, None if the run has no weight model."""
+        if self.run.weight_model is None:
+            return None
+        chosen = self.run.preference
+        return schemas.Preference(default=chosen.default, strong_exponent=chosen.strong)
+
+    def predict(self, asked: schemas.Question) -> schemas.Links:
         """Return the best completions of a triple."""
         self._check(asked)
-        return _links(self.run.predict(asked.head, asked.relation, asked.tail, asked.top, asked.new_only))
+        parts = asked.head, asked.relation, asked.tail
+        found = self.run.predict(*parts, asked.top, asked.new_only, prefer=asked.prefer)
+        return schemas.Links(links=_links(found), ordered_by=found.ordered_by)
 
-    def missing(self, asked: schemas.MissingQuery) -> list[schemas.Link]:
+    def missing(self, asked: schemas.MissingQuery) -> schemas.Links:
         """Return the best links that an entity lacks, over all of its relations or one."""
         entity = self.entity(asked.entity)
         self.relation(asked.relation)
+        self.run.exponent(asked.prefer)  # refuses a preference that the run does not have, also without relations
         found: list[schemas.Link] = []
+        ordered_by = ""
         for direction in ("out", "in"):
             relations = [asked.relation] if asked.relation else self._relations_of(entity, direction == "in")
             if asked.direction in (direction, "both") and relations:
                 heads, tails = ([asked.entity], None) if direction == "out" else (None, [asked.entity])
-                links = self.run.discover(heads, relations, tails, asked.top, rerank=max(MISSING_POOL, 2 * asked.top))
+                pool = max(MISSING_POOL, 2 * asked.top)
+                links = self.run.discover(heads, relations, tails, asked.top, rerank=pool, prefer=asked.prefer)
                 found += _links(links)
+                ordered_by = links.ordered_by
+        best = [found[place] for place in self._order(found, asked.prefer)[: asked.top]]
+        ranked = [link.model_copy(update={"rank": rank}) for rank, link in enumerate(best, 1)]
+        return schemas.Links(links=ranked, ordered_by=ordered_by)
+
+    def _order(self, links: Sequence[schemas.Link], prefer: Prefer) -> list[int]:
+        """Return the places of the links of two searches, the best first."""
+        names = [link.relation for link in links]
+        columns = {
+            name: np.array([getattr(link, name) for link in links], float) for name in ("probability", "weight_mean")
+        }
+        key: FloatArray | None = columns["probability"]
+        if links and self.run.exponent(prefer):
+            predictor = self.run.weight_predictor(full=True).preferring(self.run, prefer)
+            key = predictor.shown_key(columns, np.array([self.run.graph.relations.find(name) for name in names]))
         # Scores of different relations cannot be compared; without probabilities, the order of discovery is kept.
-        found.sort(key=lambda link: link.rank if link.probability is None else -link.probability)
-        return [link.model_copy(update={"rank": rank}) for rank, link in enumerate(found[: asked.top], 1)]
+        if key is None or np.isnan(key).any():
+            key = -np.array([link.rank for link in links], float)
+        return [int(place) for place in np.argsort(-key, kind="stable")]
 
     def predict_weights(self, asked: schemas.WeightsQuestion) -> schemas.PredictedWeights:
         """Predict the weights of triples; an unknown name is a problem of the whole request."""
@@ -178,13 +209,22 @@ class Explorer:
 
     def side(self, asked: schemas.Question) -> schemas.Side:
         """Return the answer of this run to a compared question; a name that only this run lacks is its problem."""
-        links, problem = [], None
+        found, problem = schemas.Links(links=[], ordered_by=""), None
         try:
-            links = self.predict(asked)
+            found = self.predict(asked)
         except ProblemError as refused:
             problem = refused.problem
-        model = self.run.settings.model
-        return schemas.Side(run=self.name, model=model, metrics=self.metrics, links=links, problem=problem)
+        return schemas.Side(
+            run=self.name, model=self.run.settings.model, metrics=self.metrics, problem=problem, **dict(found)
+        )
+
+
+def _figures(found: Evaluation) -> dict[str, float]:
+    """Return the metrics that the page shows, without those that are unknown."""
+    told = found.to_dict()
+    figures = {"MRR": told["all"]["mrr"], "ΔMRR": told["delta_mrr"], "MRR top 10\u00a0%": told["top"]["mrr"]}
+    figures |= {f"Hits@{count}": told["all"][f"hits@{count}"] for count in (1, 3, 10)}
+    return {key: value for key, value in figures.items() if value is not None}
 
 
 def _id_of(name: str, kind: str, index: NameIndex) -> int:
@@ -248,14 +288,22 @@ class Service:
             settings=json.loads(json.dumps(settings.to_dict(), default=str)),
             # Ranking belongs to the thread of the model: metrics are shown once they have been computed there.
             metrics=self.first.__dict__.get("metrics", schemas.Metrics(source="pending", figures={})),
+            preference=self.first.preference,
             compare=None if self.second is None else self.second.name,
+            compare_preference=None if self.second is None else self.second.preference,
         )
 
     def compare(self, asked: schemas.Question) -> schemas.Comparison:
-        """Ask both runs; the completions are in the order of the first run, then of the second."""
+        """Ask both runs; the completions are in the order of the first run, then of the second.
+
+        `prefer` is asked of the runs that have a weight model, of both if neither has one: they refuse it.
+        """
         if self.second is None:
             raise ProblemError(404, "there is no second run", "start with: focuse serve RUN --compare OTHER_RUN")
-        sides = self.first.side(asked), self.second.side(asked)
+        plain = asked.model_copy(update={"prefer": None})
+        runs = self.first, self.second
+        any_weights = any(one.preference for one in runs)
+        sides = [one.side(asked if one.preference or not any_weights else plain) for one in runs]
         problem = sides[0].problem
         if problem and sides[1].problem:
             raise ProblemError(404, problem.error, problem.hint, problem.nearest)

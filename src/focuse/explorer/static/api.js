@@ -35,19 +35,38 @@ export const get = (path, parameters, signal) => send(address(path, parameters),
 export const post = (path, body, signal) =>
   send(`/api/${path}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal });
 
-/** Run a request for one place of the page: spinner, then what `show` makes of the answer, or the problem. */
+/** Signals for questions of which only the latest counts: each new one aborts the one before. */
+export function successive(signal) {
+  let last = null;
+  return () => {
+    last?.abort();
+    last = new AbortController();
+    return AbortSignal.any([signal, last.signal]);
+  };
+}
+
+const latest = new WeakMap(); // of each place, the attempt whose answer it waits for
+
+/**
+ * Run a request for one place of the page: spinner, then what `show` makes of the answer, or the problem. A table that
+ * is there already stays until then, dimmed.
+ */
 export async function into(place, request, show, { loading, problem }) {
   const attempt = async () => {
+    const own = {};
+    const isLate = () => latest.get(place) !== own;
+    latest.set(place, own);
     place.setAttribute("aria-busy", "true");
-    place.replaceChildren(loading());
+    if (!place.querySelector("table")) place.replaceChildren(loading());
     try {
-      place.replaceChildren(...[show(await request())].flat());
+      const answer = await request();
+      if (!isLate()) place.replaceChildren(...[show(answer)].flat());
     } catch (error) {
-      if (error.name === "AbortError") return;
+      if (error.name === "AbortError" || isLate()) return;
       if (!(error instanceof ApiError)) console.error(error);
       place.replaceChildren(problem(error, attempt));
     } finally {
-      place.removeAttribute("aria-busy");
+      if (!isLate()) place.removeAttribute("aria-busy");
     }
   };
   await attempt();

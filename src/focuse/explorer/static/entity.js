@@ -1,10 +1,11 @@
 // One entity: the picture of its neighborhood, what it lacks, and its triples.
 
-import { get, into } from "./api.js";
+import { get, into, successive } from "./api.js";
 import { count, empty, entityHash, h, loading, number, plural, problem, say } from "./dom.js";
 import { exporting } from "./files.js";
 import { linksTable, other, whyButton } from "./links.js";
 import { picture, shade } from "./picture.js";
+import { orderNote, preferSlider, readPrefer } from "./prefer.js";
 import { entityLink, relationChip, table } from "./table.js";
 
 const FEWEST = 12;
@@ -16,6 +17,8 @@ const LARGEST_PAGE = 5000;
 export function entityView(name, query, run, signal) {
   const start = window.innerWidth < 700 ? 14 : 24;
   const chosen = { relation: query.get("relation") || "", depth: query.get("steps") === "2" ? 2 : 1, limit: start, least: 0, expanded: [] };
+  const preferences = [run.preference].filter(Boolean);
+  chosen.prefer = readPrefer(query, preferences);
   const heading = h("p", { class: "muted", id: "counts" });
   const graph = h("div", { class: "graph" });
   const lacks = h("div", { id: "missing" });
@@ -23,9 +26,13 @@ export function entityView(name, query, run, signal) {
   const legend = h("div", { class: "legend", role: "group", "aria-label": "Show one relation" });
   const columns = h("div", { class: "columns" });
   const view = h("div", { class: "view" });
-  const about = { name, run, signal, chosen, graph, lacks, triples, legend, heading, columns, view };
+  const about = { name, run, signal, chosen, graph, lacks, triples, legend, heading, columns, view, next: successive(signal) };
   about.tools = tools(about);
   about.told = { loading, problem: (error, again) => (error.status === 404 ? gone(about, error) : problem(error, again)) };
+  const moved = () => {
+    remember(about);
+    showLacks(about);
+  };
   showGraph(about);
   showLacks(about);
   showTriples(about);
@@ -33,7 +40,8 @@ export function entityView(name, query, run, signal) {
     h("section", { class: "card", "aria-label": "Neighborhood" },
       h("div", { class: "card-head" }, h("h2", {}, "Neighborhood"), about.tools), graph, legend),
     h("section", { class: "card", "aria-labelledby": "lacks-title" },
-      h("div", { class: "card-head" }, h("h2", { id: "lacks-title" }, "What is missing here?")), lacks));
+      h("div", { class: "card-head" }, h("h2", { id: "lacks-title" }, "What is missing here?"),
+        preferSlider({ preferences, asked: chosen, moved, signal })), lacks));
   view.append(
     h("div", { class: "title" }, h("h1", {}, name), heading), columns,
     h("section", { class: "card", "aria-labelledby": "triples-title" },
@@ -53,6 +61,7 @@ function remember({ name, chosen }) {
   const query = new URLSearchParams();
   if (chosen.relation) query.set("relation", chosen.relation);
   if (chosen.depth === 2) query.set("steps", "2");
+  if (chosen.prefer !== null) query.set("prefer", String(chosen.prefer));
   history.replaceState(null, "", entityHash(name) + (query.size ? `?${query}` : ""));
 }
 
@@ -150,12 +159,14 @@ function showLegend(about, found) {
 
 // ---- the tables -----------------------------------------------------------------------------------------------------
 
-function showLacks({ name, run, signal, chosen, lacks, told }) {
-  const asked = { entity: name, relation: chosen.relation, top: 20 };
-  into(lacks, () => get("missing", asked, signal), ({ links }) => {
-    say(`${links.length} missing links found`);
+function showLacks({ name, run, next, chosen, lacks, told }) {
+  const asked = { entity: name, relation: chosen.relation, top: 20, prefer: chosen.prefer };
+  const current = next();
+  into(lacks, () => get("missing", asked, current), ({ links, ordered_by }) => {
+    say(`${links.length} missing links found, ordered by ${ordered_by}`);
     if (!links.length) return [empty("Nothing is missing here that the run would add.")];
-    return [linksTable({ caption: `What ${name} lacks`, links, run, around: name }), exporting(["missing", name], () => links)];
+    return [linksTable({ caption: `What ${name} lacks`, links, run, around: name }),
+      h("div", { class: "foot" }, orderNote(ordered_by), exporting(["missing", name], () => links))];
   }, { ...told, loading: () => loading("Asking the model…") });
 }
 
