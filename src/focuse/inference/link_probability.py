@@ -3,12 +3,12 @@
 **Definition.** The probability of a link is the share of true links among the links that the graph lacks and that the
 model sees as this one, if the graph lacks as many links as validation holds.
 
-Candidates are the links that train lacks between entities of a plausible type: train has the head as a head of the
-relation, and the tail as a tail. The evidence for a link is cheap to compute for any link, however it was found: its
-score; the logarithm of its softmax among the candidates of its head, and among those of its tail; how many links train
-has there; and its relation. The evidence is compared between
-the links of validation and a sample of the candidates, most of which are among the best of some entity: these are the
-links that one looks at, and random ones are hardly ever mistaken for true ones.
+Candidates are the links that train lacks between entities that are plausible on their sides of the relation
+(`focuse.inference.link_search.plausible_keys`). The evidence for a link is cheap to compute for any link, however it
+was found: its score; the logarithm of its softmax among the candidates of its head, and among those of its tail; how
+many links train has there; and its relation. The evidence is compared between the links of validation and a sample of
+the candidates, most of which are among the best of some entity: these are the links that one looks at, and random ones
+are hardly ever mistaken for true ones.
 
 A candidate that is not in validation may be true nevertheless. If the graph lacks as many links as validation holds,
 every link of validation stands for a true one among the other candidates with the same evidence, so the probability is
@@ -126,8 +126,8 @@ class LinkEvidence:
     def plausible(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> npt.NDArray[np.bool_]:
         """Return whether train has both ends of links [n] on these sides of their relations."""
         h, r, t = (np.asarray(ids, np.int64) for ids in (head, relation, tail))
-        is_head = find_sorted(self.tail_queries, h * self.relations + r)[1]
-        return np.asarray(is_head & find_sorted(self.head_queries, t * self.relations + r)[1], np.bool_)
+        is_head = find_sorted(self.space.keys("head"), r * self.entities + h)[1]
+        return np.asarray(is_head & find_sorted(self.space.keys("tail"), r * self.entities + t)[1], np.bool_)
 
     @torch.no_grad()
     def scores(
@@ -342,12 +342,14 @@ def sample_candidates(
     """
     pairs = evidence.pairs.sum()
     share = min(1.0, MAX_SCORES / pairs)
-    queries = evidence.tail_queries[random.random(len(evidence.tail_queries)) < share]
+    heads_of, entities = evidence.space.keys("head"), max(evidence.entities, 1)
+    asked = heads_of[random.random(len(heads_of)) < share]
     each = min(1.0, OTHERS / (share * pairs))
-    rates = [LIKELY / (share * (len(evidence.keys) + len(found))) for found in map(evidence.queries, evidence.ends)]
+    sizes = len(evidence.space.keys("tail")), len(heads_of)  # of the queries for heads and of those for tails
+    rates = [LIKELY / (share * (len(evidence.keys) + size)) for size in sizes]
     parts: list[Any] = [np.empty((4, 0))]
-    for index in np.unique(queries % evidence.relations).tolist():
-        heads = queries[queries % evidence.relations == index] // evidence.relations
+    for index in np.unique(asked // entities).tolist():
+        heads = asked[asked // entities == index] % entities
         parts += _draw_candidates(evidence, index, heads, each, (rates[1], rates[0]), random)
     head, relation, tail = (ids.astype(np.int64) for ids in np.concatenate(parts, axis=1)[:3])
     weight = 1 / (share * np.concatenate(parts, axis=1)[3])

@@ -50,8 +50,8 @@ class CandidateSpace:
     ----------
     heads, tails : sorted ids, or None for all entities
     any_type : bool
-        By default, an entity is a candidate only where the training graph has it: as a head of the relation, or as a
-        tail. If True, every entity is a candidate on both sides of every relation.
+        By default, an entity is a candidate only where it is plausible, see `plausible_keys`. If True, every entity is
+        a candidate on both sides of every relation.
     strategy : str
         'exhaustive' takes all these entities, 'popular' and 'sampled' take `sample_size` of them per relation and
         side: those with the most edges, or a random sample.
@@ -98,7 +98,7 @@ class CandidateSpace:
         if self.any_type:
             found = np.arange(len(self.train.entities)) if wanted is None else wanted
         else:
-            found = self._seen(relation, side)
+            found = self.plausible(relation, side)
             found = found if wanted is None else found[np.isin(found, wanted)]
         if self.strategy == "exhaustive" or len(found) <= self.sample_size:
             return found
@@ -107,15 +107,57 @@ class CandidateSpace:
             return np.sort(random.choice(found, self.sample_size, replace=False))
         return np.sort(found[np.argsort(-self.degree[found], kind="stable")[: self.sample_size]])
 
-    def _seen(self, relation: int, side: Side) -> Ids:
-        """Return the entities that train has on a side of a relation, ascending."""
-        entities = max(len(self.train.entities), 1)
-        if side not in self.entities_by_relation:
-            ids = self.train.head if side == "head" else self.train.tail
-            self.entities_by_relation[side] = np.unique(self.train.relation.astype(np.int64) * entities + ids)
-        keys = self.entities_by_relation[side]
+    def plausible(self, relation: int, side: Side) -> Ids:
+        """Return the entities that are plausible on a side of a relation, ascending."""
+        entities, keys = max(len(self.train.entities), 1), self.keys(side)
         start, stop = np.searchsorted(keys, [relation * entities, (relation + 1) * entities])
         return keys[start:stop] - relation * entities
+
+    def keys(self, side: Side) -> Ids:
+        """Return the sorted keys, relation · E + entity, of all entities that are plausible on a side."""
+        if side not in self.entities_by_relation:
+            self.entities_by_relation.update(plausible_keys(self.train))
+        return self.entities_by_relation[side]
+
+
+SAME_TYPE = 0.5  # share of the entities of another side that make all of them plausible
+MAX_PAIRS_OF_SIDES = 5e7  # pairs of sides with a common entity; a graph with more of them has no other sides compared
+
+
+def plausible_keys(train: Graph) -> dict[str, Ids]:
+    """Return the sorted keys, relation · E + entity, of the entities that are plausible as heads and as tails.
+
+    These are the entities that train has on that side of the relation, and all entities of another side (of this or of
+    another relation) of which at least half, and two, are also there.
+
+    >>> from focuse.data.readers import read
+    >>> rows = [("ada", "knows", "bob"), ("ada", "likes", "tea"), ("bob", "likes", "tea"), ("eve", "likes", "jam")]
+    >>> train, who = read(rows), plausible_keys(read(rows))["head"]
+    >>> [(train.relations[key // 6], train.entities[key % 6]) for key in who.tolist()]
+    [('knows', 'ada'), ('likes', 'ada'), ('likes', 'bob'), ('likes', 'eve')]
+    """
+    from scipy import sparse  # type: ignore[import-untyped, unused-ignore]
+
+    entities, sides = max(len(train.entities), 1), 2 * len(train.relations)
+    ids = np.concatenate([train.head, train.tail]).astype(np.int64)
+    side = np.concatenate([2 * train.relation.astype(np.int64), 2 * train.relation.astype(np.int64) + 1])
+    side, ids = np.divmod(np.unique(side * entities + ids), entities)
+    if (np.bincount(ids).astype(np.float64) ** 2).sum() <= MAX_PAIRS_OF_SIDES:
+        there = sparse.csr_matrix((np.ones(len(ids), np.int32), (ids, side)), shape=(entities, sides))
+        common = (there.T @ there).tocoo()
+        size = np.bincount(side, minlength=sides)
+        alike = (common.data >= SAME_TYPE * size[common.row]) & (common.data >= 2) | (common.row == common.col)
+        added = sparse.csr_matrix(
+            (np.ones(alike.sum(), np.int32), (common.row[alike], common.col[alike])), (sides, sides)
+        )
+        found = (there @ added).tocoo()
+        side, ids = found.col.astype(np.int64), found.row.astype(np.int64)
+    keys = {name: np.sort((side[rows] // 2) * entities + ids[rows]) for name, rows in _by_side(side)}
+    return keys
+
+
+def _by_side(side: Ids) -> list[tuple[str, npt.NDArray[np.bool_]]]:
+    return [("head", side % 2 == 0), ("tail", side % 2 == 1)]
 
 
 def has_self_loops(train: Graph) -> npt.NDArray[np.bool_]:
