@@ -24,11 +24,19 @@ def answers(run: focuse.Run) -> dict[str, Any]:
         "settings": run.settings.to_dict(),
         "epochs": [row["epoch"] for row in run.history],
         "evaluation": run.evaluate(deciles="global").to_dict(),  # the only rule when the answers were stored
-        "tails": with_old_names(run.predict(head=head, relation=relation, top=5).to_dicts()),
-        "heads": with_old_names(run.predict(relation=relation, tail=tail, top=5).to_dicts()),
+        "tails": completions(run, "tail", head=head, relation=relation),
+        "heads": completions(run, "head", relation=relation, tail=tail),
         "weights": run.predict_weights(rows).to_json(),
         "explanation": explanation,
     }
+
+
+def completions(run: focuse.Run, missing: str, **given: str) -> Any:
+    """Return the best completions by score among all entities, as `predict` ranked when the answers were stored."""
+    best = run.predict(**given, top=5, any_type=True, weights=False).to_dicts()
+    asked = run.predict(**given, top=5, candidates=[row[missing] for row in best]).to_dicts()
+    found = {row[missing]: row for row in asked}
+    return with_old_names([{**found[row[missing]], "rank": row["rank"]} for row in best])
 
 
 # Columns and keys of an explanation that had other names when the answers were stored.
