@@ -11,7 +11,7 @@ import focuse
 from focuse.cli.main import app
 from focuse.errors import FocuseError
 from focuse.inference import fitted
-from focuse.inference.fitted import CALIBRATION_FILE, fingerprint, load_calibration, load_probability
+from focuse.inference.fitted import CALIBRATION_FILE, fingerprint, load_calibration
 
 
 @pytest.fixture
@@ -48,14 +48,14 @@ def test_calibration_that_cannot_be_stored_is_reported(calibrated, copied, monke
 def test_calibration_is_stored_and_printed_as_json(command, copied):
     done = command("calibrate", copied, "--method", "platt", "--json", check=True)
     assert done.stderr == ""
-    assert json.loads(done.stdout) == {
+    told = json.loads(done.stdout)
+    assert told.pop("base_rate") == pytest.approx(0.0158, abs=2e-3)  # 1,128 links, if train lacks as many as valid
+    assert told == {
         "run": str(copied),
         "method": "platt",
         "validation_rows": 60,
         "calibration_rows": 15,
-        "base_rate": 0.5,
         "probability_method": "platt",
-        "negatives": "drawn",
         "relations": 3,
         "relations_with_own_curve": 1,
         "stored": True,
@@ -66,26 +66,22 @@ def test_calibration_is_stored_and_printed_as_json(command, copied):
 def test_default_calibration_is_printed_as_text(calibrated, copied):
     assert calibrated(copied) == (
         "isotonic on 15 of 60 validation triples, 1 of 3 relations with a curve of their own; "
-        f"stored in {copied / CALIBRATION_FILE}\nprobabilities: platt with random negatives, for a base rate of 0.5\n"
+        f"stored in {copied / CALIBRATION_FILE}\nprobabilities: platt, for a base rate of 0.0158\n"
     )
     assert stored(copied).method == "isotonic"
 
 
-def test_negatives_and_base_rate_can_be_given(calibrated, copied, tmp_path):
-    false = tmp_path / "false.tsv"
-    false.write_text("".join(f"e{i}\tr{i % 3}\te{(i * 7 + 3) % 40}\n" for i in range(30)), encoding="utf-8")
-    told = json.loads(calibrated(copied, "--negatives-file", false, "--base-rate", "0.1", "--json"))
-    assert (told["base_rate"], told["negatives"]) == (0.1, f"25 of {false}")
-    made = load_probability(copied, fingerprint(copied), 3)
-    assert (made.base_rate, made.fitted_rate, made.negatives) == (0.1, 15 / 40, f"25 of {false}")
-    few = tmp_path / "few.tsv"
-    few.write_text("e1\tr0\te2\nnobody\tr0\te2\n", encoding="utf-8")
-    with pytest.raises(FocuseError, match=r"0 negatives left \(1 are in the graph, 1 have unknown names\)"):
-        calibrated(copied, "--negatives-file", few)
-    few.write_text("e1\tr0\te1\n" * 10, encoding="utf-8")
-    with pytest.raises(FocuseError, match="1 negatives left"):
-        calibrated(copied, "--negatives-file", few)
-    with pytest.raises(FocuseError, match=r"base rate 1\.0: give the fraction of true triples"):
+def test_a_base_rate_can_be_given(calibrated, copied):
+    usual = json.loads(calibrated(copied, "--json"))["base_rate"]
+    before = [row.probability for row in focuse.load(copied).predict(head="e1", relation="r0")]
+    assert json.loads(calibrated(copied, "--base-rate", "0.1", "--json"))["base_rate"] == 0.1
+    run = focuse.load(copied)
+    after = [row.probability for row in run.predict(head="e1", relation="r0")]
+    made = run.weight_predictor(full=True).probability
+    assert (made.base_rate, made.estimated_rate) == (0.1, usual)
+    ratio = [new / (1 - new) / (old / (1 - old)) for new, old in zip(after, before, strict=True)]
+    assert ratio == pytest.approx([0.1 / 0.9 / (usual / (1 - usual))] * len(before), rel=1e-6)
+    with pytest.raises(FocuseError, match=r"base rate 1\.0: give the share of true links among all candidates"):
         calibrated(copied, "--base-rate", "1")
 
 

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+import focuse
 from focuse.cli import output
 from focuse.cli.main import app
 from focuse.inference.predict import PREDICTED
@@ -16,7 +17,7 @@ def test_json_ranks_the_missing_part(command, trained):
     done = command("predict", trained.folder, "--head", "e1", "--relation", "r0", "--top", "4", "--json", check=True)
     found = json.loads(done.stdout)["rows"]
     assert [row["rank"] for row in found] == [1, 2, 3, 4]
-    assert [row["score"] for row in found] == sorted((row["score"] for row in found), reverse=True)
+    assert [row["probability"] for row in found] == sorted((row["probability"] for row in found), reverse=True)
     columns = ["rank", "head", "relation", "tail", "score", "known", "weight", *PREDICTED]
     assert all(list(row) == columns for row in found)
     assert all(0 <= row[name] <= 1 for row in found for name in PREDICTED)
@@ -27,15 +28,17 @@ def test_json_ranks_the_missing_part(command, trained):
 
 def test_text_marks_known_triples(command, trained):
     shown = command("predict", trained.folder, "--relation", "r0", "--tail", "e2", "--top", "40", check=True).stdout
-    headings, *lines = shown.splitlines()
+    headings, *lines, note = shown.splitlines()
+    assert note.startswith("ordered by probability: ")
     assert headings.split()[-2:] == ["known", "weight"]
-    assert len(lines) == 40
+    run = focuse.load(trained.folder)
+    assert len(lines) == len({*run.graph.head[run.graph.relation == run.graph.relations.id("r0")].tolist()})
     assert {line.split()[3] for line in lines} == {"e2"}
     assert {line.split()[-2] for line in lines} == {"yes", "no"}
     assert all((line.split()[-1] == "–") == (line.split()[-2] == "no") for line in lines)
     asked = ["--relation", "r0", "--tail", "e2", "--top", "40", "--new-only"]
     new = command("predict", trained.folder, *asked, check=True)
-    assert len(new.stdout.splitlines()) == 1 + sum(line.split()[-2] == "no" for line in lines)
+    assert len(new.stdout.splitlines()) == 2 + sum(line.split()[-2] == "no" for line in lines)
 
 
 def test_missing_relation_is_ranked(command, trained):
