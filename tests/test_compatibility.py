@@ -6,14 +6,16 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from kept_answers import answers, contents, differences
 from older import older
+from safetensors.numpy import load_file
 
 import focuse
 from focuse import FocuseError
 from focuse.config import SETTINGS, Config
-from focuse.inference.fitted import PROBABILITY_FILE
+from focuse.inference.fitted import CALIBRATION_FILE, ESTIMATOR_FILE, PROBABILITY_FILE
 from focuse.storage.metadata import FORMAT
 from focuse.storage.old_names import OLD_SETTING_NAMES, OLD_SETTING_VALUES, REMOVED_SETTINGS
 
@@ -63,7 +65,7 @@ VALUES = {
 # Columns of predicted weights that have had other names since.
 COLUMNS = {"expected": "weight_mean", "typical": "weight_median", "low": "weight_low", "high": "weight_high"}
 COLUMNS |= {"known": "in_train"}
-RANKED = ("rank", "head", "relation", "tail", "score", "known", "weight")
+FITTED = (CALIBRATION_FILE, ESTIMATOR_FILE)
 SCORES = 1e-5  # float32 on another processor
 TRAINED = 1e-3  # the same after some epochs
 
@@ -75,10 +77,10 @@ def kept(tmp_path):
     def copy(name):
         shutil.copytree(KEPT / name, tmp_path / "run")
         before = json.loads((KEPT / f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("method", "chance", "probability", "summary"):  # removed, or defined in another way since
-            before["explanation"].pop(name, None)
-        for side in ("tails", "heads"):
-            before[side] = [{key: row[key] for key in row if key in RANKED} for row in before[side]]
+        before["explanation"].pop("method", None)  # is no longer part of an explanation
+        for row in (before["explanation"], *before["tails"], *before["heads"], *before["weights"]["triples"]):
+            row.pop("probability", None)  # has since been defined by `focuse.inference.link_probability`
+            row.pop("chance", None)
         before["settings"] = {
             RENAMED.get(key, key): VALUES.get((key, value), value)
             for key, value in before["settings"].items()
@@ -87,7 +89,6 @@ def kept(tmp_path):
         before["evaluation"]["settings"]["protocol"] = "per-side"  # which was called "sides"
         before["evaluation"]["order"] = {"concordance": before["evaluation"]["order"]["concordance"]}
         rows = [{COLUMNS.get(key, key): value for key, value in row.items()} for row in before["weights"]["triples"]]
-        rows = [{key: value for key, value in row.items() if key != "probability"} for row in rows]
         before["weights"] = {"coverage": before["weights"]["coverage"], "rows": rows}
         return tmp_path / "run", before
 
@@ -103,13 +104,16 @@ def test_fixtures_exist_for_the_current_and_every_earlier_format():
 @pytest.mark.parametrize("name", RUNS)
 def test_stored_run_answers_as_when_it_was_made(name, kept):
     folder, before = kept(name)
-    files = contents(folder)
+    files, fitted = contents(folder), {file: load_file(folder / file) for file in FITTED if (folder / file).is_file()}
     assert differences(answers(focuse.load(folder, device="cpu")), before, SCORES) == []
-    after = contents(folder)
-    assert set(after) - set(files) <= {PROBABILITY_FILE}  # nothing else was fitted anew and written
-    assert {name: after[name] for name in files if name != PROBABILITY_FILE} == {
-        name: files[name] for name in files if name != PROBABILITY_FILE
-    }
+    # Only the probability of links, which is newer than these runs, was fitted and written, and nothing else anew.
+    now = contents(folder)
+    assert {file for file in now if now[file] != files.get(file)} <= {*FITTED, PROBABILITY_FILE}
+    for file, arrays in fitted.items():
+        assert load_file(folder / file).keys() == arrays.keys()
+        assert all(np.array_equal(array, arrays[key]) for key, array in load_file(folder / file).items())
+    assert differences(answers(focuse.load(folder, device="cpu")), before, SCORES) == []
+    assert contents(folder) == now
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name.endswith("/unfinished")])

@@ -28,7 +28,9 @@ from focuse.evaluation.preference import (
     Preference,
     evaluate_preferences,
     fit_preference,
+    has_preference,
     read_preference,
+    remove_preference,
     write_preference,
 )
 from focuse.evaluation.weight_evaluation import ProbabilityTable, WeightEvaluation
@@ -836,10 +838,12 @@ def resume(
             reporter.note(f"{folder}: already finished after {done}; give more epochs to continue")
             store.repair(checkpoint)
             run = load(folder, device or "auto", model=model)
-            return run if run.weight_model is not None else _add_weight_model(session, run)
+            complete = run.weight_model is not None and has_preference(store)
+            return run if complete else _add_weight_model(session, run)
         store.truncate_history(checkpoint.history if checkpoint else [])
         place = f"resuming after {checkpoint.progress}" if checkpoint else "no checkpoint yet; training starts again"
         reporter.note(f"{folder}: {place}")
+        remove_preference(store)
         made = _remaining_phases(session, settings, splits, normalizer, checkpoint)
         return replace(made, extended=read_extended(store))
 

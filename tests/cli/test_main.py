@@ -19,10 +19,11 @@ COMMANDS = {
     "--beta-decay-epochs --loss --lr --regularizer --weight-scaling --inferred-triples --rules --rule-loss-weight "
     "--rule-batch-size --stop-metric --seed "
     "--device --checkpoint-every --out --resume --json",
-    "evaluate": "--ties --protocol --unfiltered --sample-candidates --weights --negatives-file --ndcg-queries "
+    "evaluate": "--prefer --ties --protocol --unfiltered --sample-candidates --weights --negatives-file --ndcg-queries "
     "--strong-above --device --json",
-    "predict": "--head --relation --tail --top --json",
-    "calibrate": "--method --negatives-file --base-rate --device --json",
+    "predict": "--head --relation --tail --top --prefer --any-type --json",
+    "discover": "--relation --top --prefer --any-type --json",
+    "calibrate": "--method --base-rate --device --json",
     "describe": "--valid --test --json",
     "demo": "--out --seed --json",
 }

@@ -22,7 +22,7 @@ def test_edges_are_added_and_removed(trained, tmp_path, capsys):
     data = json.loads(said(trained.folder, tmp_path / "new.tsv", "--out", out, "--json"))
     assert (data["run"], data["added"], data["entities"], data["train_known"]) == (str(out), 2, 1, False)
     app(["predict", str(out), "--head", "n1", "--relation", "r0", "--top", "3"], standalone_mode=False)
-    assert len(capsys.readouterr().out.splitlines()) == 4  # a heading and three rows
+    assert len(capsys.readouterr().out.splitlines()) == 5  # a heading, three rows and a note on their order
     more = ["--remove", tmp_path / "gone.tsv", "--out", tmp_path / "all", "--train-known", "--epochs", 1]
     assert said(out, *more).startswith(f"{tmp_path / 'all'}: 0 edges added, 1 removed; 0 new entities")
 

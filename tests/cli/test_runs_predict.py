@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+import focuse
 from focuse.cli import output
 from focuse.cli.main import app
 from focuse.inference.predict import PREDICTED
@@ -28,9 +29,10 @@ def test_json_ranks_the_missing_part(command, trained):
 def test_text_marks_known_triples(command, trained):
     shown = command("predict", trained.folder, "--relation", "r0", "--tail", "e2", "--top", "40", check=True).stdout
     headings, *lines, note = shown.splitlines()
-    assert note.startswith("ordered by probability")
+    assert note.startswith("ordered by probability: ")
     assert headings.split()[-2:] == ["known", "weight"]
-    assert len(lines) >= 30  # of 40 entities, those that are heads of the relation
+    run = focuse.load(trained.folder)
+    assert len(lines) == len({*run.graph.head[run.graph.relation == run.graph.relations.id("r0")].tolist()})
     assert {line.split()[3] for line in lines} == {"e2"}
     assert {line.split()[-2] for line in lines} == {"yes", "no"}
     assert all((line.split()[-1] == "–") == (line.split()[-2] == "no") for line in lines)

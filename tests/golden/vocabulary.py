@@ -185,7 +185,9 @@ RAW, JOINT, SAMPLED = {"filtered": False}, {"protocol": "combined", "ties": "mea
 
 
 def predictions(run: focuse.Run, head: str, relation: str, top: int) -> list[dict[str, Any]]:
-    """Return the best tails of a question, with the weight and the probability predicted for each."""
+    """Return the best tails of a question by score among all entities, with predicted weights and probabilities."""
+    best = [one.tail for one in run.predict(head=head, relation=relation, top=top, any_type=True, weights=False)]
+    asked = {one.tail: one for one in run.predict(head=head, relation=relation, top=top, candidates=best)}
     return [
         {
             "tail": one.tail,
@@ -197,7 +199,7 @@ def predictions(run: focuse.Run, head: str, relation: str, top: int) -> list[dic
             "probability": one.probability,
             "confidence": one.confidence,
         }
-        for one in run.predict(head=head, relation=relation, top=top)
+        for one in map(asked.__getitem__, best)
     ]
 
 

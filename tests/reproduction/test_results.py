@@ -13,7 +13,7 @@ from reproduction.results import REQUIRED_INFO, RankedTest, Result
 
 @pytest.fixture(scope="module")
 def run(small: focuse.Graph) -> focuse.Run:
-    return focuse.train(small, dim=6, epochs=4, lr=0.05, progress=False)
+    return focuse.train(small, weight_mode="focuse", dim=6, epochs=4, lr=0.05, progress=False)
 
 
 @pytest.fixture(scope="module")

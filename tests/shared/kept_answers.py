@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import focuse
-from focuse.inference.predict import PREDICTED
 
 ASKED = 3  # test triples that each kind of question is put about
 
@@ -25,17 +24,19 @@ def answers(run: focuse.Run) -> dict[str, Any]:
         "settings": run.settings.to_dict(),
         "epochs": [row["epoch"] for row in run.history],
         "evaluation": run.evaluate(deciles="global").to_dict(),  # the only rule when the answers were stored
-        "tails": ranked(run, head=head, relation=relation),
-        "heads": ranked(run, relation=relation, tail=tail),
+        "tails": completions(run, "tail", head=head, relation=relation),
+        "heads": completions(run, "head", relation=relation, tail=tail),
         "weights": run.predict_weights(rows).to_json(),
         "explanation": explanation,
     }
 
 
-def ranked(run: focuse.Run, **asked: str) -> Any:
-    """The best entities by score, as when the answers were stored; what is predicted for them is in the weights."""
-    rows = run.predict(**asked, top=5, any_type=True, weights=False).to_dicts()
-    return with_old_names([{name: value for name, value in row.items() if name not in PREDICTED} for row in rows])
+def completions(run: focuse.Run, missing: str, **given: str) -> Any:
+    """Return the best completions by score among all entities, as `predict` ranked when the answers were stored."""
+    best = run.predict(**given, top=5, any_type=True, weights=False).to_dicts()
+    asked = run.predict(**given, top=5, candidates=[row[missing] for row in best]).to_dicts()
+    found = {row[missing]: row for row in asked}
+    return with_old_names([{**found[row[missing]], "rank": row["rank"]} for row in best])
 
 
 # Columns and keys of an explanation that had other names when the answers were stored.
@@ -49,6 +50,7 @@ OLD_NAMES = {
     "known_negative": "false",
     "soft_confidence": "soft",
     "steps": "facts",
+    "discovery_probability": "chance",
 }
 
 

@@ -1,8 +1,10 @@
 """The weight model: its loss, its training in every engine, and the order of likely and strong links."""
 
+import json
 import shutil
 import signal
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,14 @@ import pytest
 import torch
 
 import focuse
+from focuse import api
 from focuse.config import Config
 from focuse.data.datasets import careers
 from focuse.data.graph import Graph
 from focuse.data.splits import split
 from focuse.engines.scorer import StrengthScorer
 from focuse.errors import FocuseError, Stopped
+from focuse.evaluation import preference as preferences
 from focuse.evaluation.preference import Preference, PreferenceTrial, choose_preference
 from focuse.objective.losses import WeightCrossEntropy
 from focuse.training.callbacks import Reporter
@@ -25,11 +29,11 @@ SMALL: dict[str, Any] = {"dim": 16, "epochs": 6, "device": "cpu", "progress": Fa
 Tables = Mapping[str, torch.Tensor]
 
 
-def small_graph(rows: int = 600, seed: int = 0) -> Graph:
+def small_graph(rows: int = 600, seed: int = 0, entities: int = 30) -> Graph:
     """Return a graph whose weights follow from its entities."""
     random = np.random.default_rng(seed)
-    head, tail = random.integers(0, 30, rows), random.integers(0, 30, rows)
-    strength = random.random(30)
+    head, tail = random.integers(0, entities, rows), random.integers(0, entities, rows)
+    strength = random.random(entities)
     weight = np.round((strength[head] + strength[tail]) / 2, 3)
     return focuse.read([(f"e{h}", f"r{(h + t) % 3}", f"e{t}", w) for h, t, w in zip(head, tail, weight, strict=True)])
 
@@ -133,6 +137,34 @@ def test_a_stopped_training_of_the_weight_model_resumes_bitwise(graph: Graph, tm
             assert made.evaluate().to_dict() == whole.evaluate().to_dict()
 
 
+def test_a_training_that_was_stopped_while_choosing_the_preference_chooses_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> Preference:
+        raise KeyboardInterrupt
+
+    def preference(name: str) -> bytes:
+        return (tmp_path / name / preferences.FILE).read_bytes()
+
+    graph = small_graph(4000, entities=120)
+    whole = focuse.train(graph, **SMALL, out=tmp_path / "whole")
+    assert len(whole.preference.trials) == len(preferences.EXPONENTS)
+    with monkeypatch.context() as patch:
+        patch.setattr(api, "fit_preference", stop)
+        with pytest.raises(Stopped, match="stopped while choosing the preference; continue with: "):
+            focuse.train(graph, **SMALL, out=tmp_path / "run")
+    assert focuse.resume(tmp_path / "run", progress=False).preference == whole.preference
+    assert preference("run") == preference("whole")
+    shutil.copytree(tmp_path / "run", tmp_path / "longer")
+    with monkeypatch.context() as patch:  # a longer training does not keep the preference of the shorter one
+        patch.setattr(api, "fit_preference", stop)
+        with pytest.raises(Stopped):
+            focuse.resume(tmp_path / "longer", epochs=8, progress=False)
+    again = focuse.resume(tmp_path / "longer", progress=False)
+    assert again.preference == focuse.resume(tmp_path / "run", epochs=8, progress=False).preference
+    assert preference("longer") == preference("run") != preference("whole")
+
+
 def test_a_saved_run_keeps_its_weight_model(graph: Graph, tmp_path: Path) -> None:
     run = focuse.train(graph, **SMALL)
     run.save(tmp_path / "run")
@@ -206,6 +238,37 @@ def test_scores_and_ranks_follow_the_equation(graph: Graph) -> None:
         own = score(h, r, t)
         better = sum(score(h, r, e) > own + 1e-5 for e in range(entities) if (h, r, e) not in known)
         assert rank == 1 + better
+
+
+def test_evaluations_compare_likely_default_and_strong_links_with_frequency(graph: Graph) -> None:
+    run = focuse.train(graph, **SMALL)
+    run.preference = Preference(strong=4.0, default=0.25)
+    found, rankings = run.evaluate(), ["likely", "default", "strong", "frequency in train"]
+    assert list(found.compared) == rankings
+    assert found.all == found.compared["default"].all
+    for name, prefer in (("likely", 0), ("default", 0.25), ("strong", 1)):
+        alone = run.evaluate(prefer=prefer)
+        assert found.compared[name].summary() == alone.summary()
+        assert list(alone.compared) == [*rankings[:3], *([] if str(prefer) in rankings else [str(prefer)]), rankings[3]]
+    assert len({found.compared[name].all.mrr for name in rankings}) == 4
+    half = run.evaluate(prefer=0.5)
+    assert (
+        half.all == half.compared["0.5"].all == replace(run, preference=Preference(2.0)).evaluate(prefer="strong").all
+    )
+    assert run.evaluate(prefer="strong").all == found.compared["strong"].all
+
+
+def test_the_compared_rankings_are_part_of_an_evaluation_as_json_and_as_text(graph: Graph) -> None:
+    found = focuse.train(graph, **SMALL).evaluate()
+    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    numbers = ["mrr", "mrr_top", "mrr_bottom", "delta_mrr", "concordance", "weighted_precision@10"]
+    assert {name: list(row) for name, row in told["compared"].items()} == dict.fromkeys(found.compared, numbers)
+    row = told["compared"]["default"]
+    assert (row["mrr"], row["mrr_top"], row["delta_mrr"]) == (told["all"]["mrr"], told["top"]["mrr"], told["delta_mrr"])
+    shown = [line.split() for line in str(found).splitlines()]
+    for name in ("likely", "default", "strong", "frequency"):
+        (line,) = [line for line in shown if line[:1] == [name]]
+        assert f"{found.compared['default'].all.mrr:.3f}" in line or name != "default"
 
 
 def test_preferences_are_words_or_numbers() -> None:

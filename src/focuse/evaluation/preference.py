@@ -184,6 +184,16 @@ def read_preference(folder: RunFolder) -> Preference:
     return found[0] if found else Preference()
 
 
+def has_preference(folder: RunFolder) -> bool:
+    """Return whether the folder of a run has a preference."""
+    return folder.file_path(FILE).is_file()
+
+
+def remove_preference(folder: RunFolder) -> None:
+    """Remove the preference of a run that is trained further, so that a resume chooses it anew."""
+    folder.group.run_on_main(lambda: folder.file_path(FILE).unlink(missing_ok=True))
+
+
 def _parse(record: dict[str, Any]) -> Preference:
     trials = tuple(PreferenceTrial(**trial) for trial in record["trials"])
     preference = Preference(float(record["strong"]), float(record["default"]), trials)
