@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import smoke
+
 import focuse
 from focuse.data import datasets
 
@@ -79,7 +81,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, help="file to which each row is appended as a line of JSON")
-    given = parser.parse_args()
+    given = smoke.parse(parser, graphs="careers", models="complex", seeds=1, epochs=1, device="cpu")
     rows = []
     for graph in given.graphs.split(","):
         for model in given.models.split(","):

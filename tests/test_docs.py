@@ -19,7 +19,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 # Up to half a minute each, and what they show has quicker tests of its own; `make check-all` runs them.
 LONG = ("columns", "confidence", "discovery", "evaluation", "getting_started", "intervals", "prediction")
-LONG += ("probabilities", "ukge", "neural", "explorer", "report", "uncertain", "explanations", "numbers", "extend", "likely_strong")
+LONG += ("probabilities", "ukge", "neural", "explorer", "report", "uncertain", "explanations", "numbers", "extend")
+LONG += ("likely_strong",)
 RUN = [pytest.param(page, marks=pytest.mark.slow if page.stem in LONG else []) for page in PAGES]
 WHOLE = ("README", "rules", "ukge")  # pages that need every edge of the careers graph
 # What a reader runs in a clone of the project, not in a folder of their own.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,8 @@ class Demo:
         """Return a table of the evaluations and the numbered sentences."""
         rows = []
         for name, one in self.evaluations.items():
-            figures = [one.all.mrr, one.top.mrr, one.bottom.mrr, one.delta_mrr, one.order.relation.share]
+            concordance = math.nan if one.order is None else one.order.relation.share
+            figures = [one.all.mrr, one.top.mrr, one.bottom.mrr, one.delta_mrr, concordance]
             rows.append([name, *(f"{value:.3f}" for value in figures)])
         table = format_table(["MRR", "all", "top 10 %", "bottom 10 %", "ΔMRR", "concordance"], rows)
         lines = [table, "", self._cost(), "", "Ten links that are not in the graph yet, in the default order:"]
@@ -67,8 +69,8 @@ class Demo:
     def _cost(self) -> str:
         likely, strong = (self.evaluations[name] for name in (LIKELY, STRONG))
         return (
-            f"'strong' ranks the strongest tenth higher (MRR {likely.top.mrr:.3f} to {strong.top.mrr:.3f}) and links on "
-            f"average lower ({likely.all.mrr:.3f} to {strong.all.mrr:.3f}); `prefer` chooses when a question is asked."
+            f"'strong' changes the MRR of the strongest tenth from {likely.top.mrr:.3f} to {strong.top.mrr:.3f}, and "
+            f"that of all links from {likely.all.mrr:.3f} to {strong.all.mrr:.3f}; `prefer` chooses between them."
         )
 
     def to_dict(self) -> dict[str, Any]:
