@@ -56,11 +56,31 @@ KEYS = [
     "top",
     "direction",
     "new_only",
+    "prefer",
     "min_weight",
     "table",
     "format",
 ]
-VALUES = ["1", "0", "-1", "200", "201", "9" * 30, "1e309", "nan", "-inf", "true", "none", "out", "both", "csv", "json"]
+VALUES = [
+    "1",
+    "0",
+    "-1",
+    "200",
+    "201",
+    "9" * 30,
+    "1e309",
+    "nan",
+    "-inf",
+    "true",
+    "none",
+    "out",
+    "both",
+    "csv",
+    "json",
+    "0.5",
+    "likely",
+    "strong",
+]
 TABLES = ["triples", "missing", "predict", "compare", "tsv", "<x>"]
 FORMS = ["csv", "tsv", "json"]
 NAMES = [f"person {number}" for number in range(30)]
@@ -115,7 +135,7 @@ class Taken:
     def triple(self) -> dict[str, Any]:
         made: dict[str, Any] = {part: self.part(part) for part in ("head", "relation", "tail") if self.byte() % 4}
         if self.byte() % 4 == 0:
-            made |= {self.pick(["top", "new_only", "head", "x"]): self.value(2)}
+            made |= {self.pick(["top", "new_only", "prefer", "x", "head"]): self.value(2)}
         return made
 
 
