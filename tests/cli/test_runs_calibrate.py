@@ -49,7 +49,7 @@ def test_calibration_is_stored_and_printed_as_json(command, copied):
     done = command("calibrate", copied, "--method", "platt", "--json", check=True)
     assert done.stderr == ""
     told = json.loads(done.stdout)
-    assert told.pop("base_rate") == pytest.approx(0.0158, abs=2e-3)  # 1,128 links, if train lacks as many as valid
+    assert told.pop("base_rate") == pytest.approx(0.014, abs=2e-3)  # 1,128 links, if train lacks as many as valid
     assert told == {
         "run": str(copied),
         "method": "platt",
@@ -66,7 +66,7 @@ def test_calibration_is_stored_and_printed_as_json(command, copied):
 def test_default_calibration_is_printed_as_text(calibrated, copied):
     assert calibrated(copied) == (
         "isotonic on 15 of 60 validation triples, 1 of 3 relations with a curve of their own; "
-        f"stored in {copied / CALIBRATION_FILE}\nprobabilities: platt, for a base rate of 0.0158\n"
+        f"stored in {copied / CALIBRATION_FILE}\nprobabilities: platt, for a base rate of 0.014\n"
     )
     assert stored(copied).method == "isotonic"
 

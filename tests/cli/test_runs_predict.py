@@ -10,6 +10,7 @@ import pytest
 import focuse
 from focuse.cli import output
 from focuse.cli.main import app
+from focuse.inference.link_search import plausible_keys
 from focuse.inference.predict import PREDICTED
 
 
@@ -32,7 +33,8 @@ def test_text_marks_known_triples(command, trained):
     assert note.startswith("ordered by probability: ")
     assert headings.split()[-2:] == ["known", "weight"]
     run = focuse.load(trained.folder)
-    assert len(lines) == len({*run.graph.head[run.graph.relation == run.graph.relations.id("r0")].tolist()})
+    heads = plausible_keys(run.graph)["head"] // len(run.graph.entities)
+    assert len(lines) == min(40, (heads == run.graph.relations.id("r0")).sum())
     assert {line.split()[3] for line in lines} == {"e2"}
     assert {line.split()[-2] for line in lines} == {"yes", "no"}
     assert all((line.split()[-1] == "–") == (line.split()[-2] == "no") for line in lines)
