@@ -14,6 +14,7 @@ from focuse.data.splits import split
 from focuse.data.triple_index import id_tensors
 from focuse.engines.factory import choose_device
 from focuse.engines.scorer import TableScorer
+from focuse.inference.link_search import CandidateSpace
 from focuse.models.registry import make_model
 from focuse.rules.grammar import parse_rules
 from focuse.rules.grounding import inferred
@@ -137,8 +138,8 @@ class TestPredict:
             head, relation = graph.entities[graph.head[0]], graph.relations[graph.relation[0]]
             tail = graph.entities[graph.tail[0]]
             found = run.predict(head=head, relation=relation, top=40)
-            seen = np.unique(run.graph.tail[run.graph.relation == graph.relation[0]])
-            assert {row.tail for row in found} == {graph.entities[tail] for tail in seen.tolist()}
+            plausible = CandidateSpace(run.graph, np.arange(3)).ends(int(graph.relation[0]))[1]
+            assert {row.tail for row in found} == {graph.entities[tail] for tail in plausible.tolist()}
             found = run.predict(head=head, relation=relation, top=40, any_type=True)
             assert len(found) == 40
             (fact,) = [row for row in found if row.tail == tail]

@@ -191,10 +191,6 @@ class TestRefused:
             ("--rules rules.txt", "train ukge-rect or ukge-logi or passleaf"),
             ("--model ukge-logi --weight-mode focuse", "requires weight_mode 'none'"),
             ("--model ukge-rect --loss nll", "by the loss 'squared-error', not 'nll'"),
-            (
-                "--model complex-weights --inferred-triples soft.tsv",
-                "soft logic and rules need the loss 'squared-error', not 'cross-entropy'",
-            ),
             ("--model distmult --loss squared-error", "loss 'squared-error' requires a confidence model (ukge-rect, "),
             ("--model complex --stop-metric mse", "stop_metric 'mse' requires a confidence model (ukge-rect, "),
             ("--model ukge-logi --rule-loss-weight -1", "rule_loss_weight -1: give a number of at least 0"),

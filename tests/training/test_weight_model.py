@@ -81,6 +81,12 @@ def test_settings_without_negatives_and_the_cross_entropy_require_each_other() -
         Config.from_kwargs(model="ukge-logi", loss="cross-entropy")
 
 
+def test_inferred_triples_need_a_loss_with_negatives() -> None:
+    graph = small_graph()
+    with pytest.raises(FocuseError, match="soft logic and rules need the loss 'squared-error', not 'cross-entropy'"):
+        focuse.train(graph, model="complex-weights", inferred_triples=[("e1", "r0", "e2", 0.7)], progress=False)
+
+
 # ---- training -------------------------------------------------------------------------------------------------------
 
 

@@ -106,16 +106,13 @@ def discover(
         )
     found = _without_reversed(train, found)
     order, ordered_by = _order(train, found, predictor, min_probability, max_per_head)
-    order = order[:top]
+    one_group = np.zeros(len(order), np.int64)
+    parts = found.head[order], found.relation[order], found.tail[order]
+    order = order[predictor.in_shown_order(one_group, *parts, top)][:top]
     ids = found.head[order], found.relation[order], found.tail[order]
     predicted: dict[str, Any] = dict.fromkeys(PREDICTED, np.empty(0))
     if len(order):
         predicted |= {"score": predictor.score(*ids), **predictor.predict_unseen(*ids)}
-        key = predictor.shown_key(predicted, ids[1])
-        if key is not None:
-            again = np.argsort(-key, kind="stable")
-            ids = ids[0][again], ids[1][again], ids[2][again]
-            predicted = {name: column[again] for name, column in predicted.items()}
     columns = {"rank": np.arange(1, len(order) + 1), **triple_columns(train, *ids), **predicted}
     notes = _notes(ordered_by, predictor, base_rate is not None, not found.scored and not tracked.stopped)
     if tracked.stopped:

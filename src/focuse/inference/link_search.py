@@ -132,8 +132,8 @@ def plausible_keys(train: Graph) -> dict[str, Ids]:
 
     >>> from focuse.data.readers import read
     >>> rows = [("ada", "knows", "bob"), ("ada", "likes", "tea"), ("bob", "likes", "tea"), ("eve", "likes", "jam")]
-    >>> train, who = read(rows), plausible_keys(read(rows))["head"]
-    >>> [(train.relations[key // 6], train.entities[key % 6]) for key in who.tolist()]
+    >>> train, heads = read(rows), plausible_keys(read(rows))["head"].tolist()
+    >>> [(train.relations[key // 5], train.entities[key % 5]) for key in heads]
     [('knows', 'ada'), ('likes', 'ada'), ('likes', 'bob'), ('likes', 'eve')]
     """
     from scipy import sparse  # type: ignore[import-untyped, unused-ignore]

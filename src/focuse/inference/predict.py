@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
@@ -25,10 +24,9 @@ from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.engines.base import Scorer
 from focuse.engines.scorer import StrengthScorer, TableScorer
 from focuse.errors import FocuseError
-from focuse.evaluation.metrics import FloatArray
 from focuse.evaluation.preference import Prefer
 from focuse.inference.link_search import EXCLUDED, CandidateSpace, Ids, check_finite, has_self_loops
-from focuse.inference.weight_predictor import WeightPredictor, can_predict_weights
+from focuse.inference.weight_predictor import WeightPredictor, can_predict_weights, places
 from focuse.option_strings import check_count
 from focuse.results import ResultTable
 from focuse.training.callbacks import Progress, track_progress
@@ -193,7 +191,6 @@ class BatchPredictor:
         }
         if predictor is not None and len(head):
             columns |= predictor.columns_for(score, head, relation, tail)
-            columns = _in_shown_order(columns, predictor.shown_key(columns, relation))
         notes = [f"stopped after {tracked.fraction:.0%} of the queries"] if tracked.stopped else []
         if predictor is not None and not complete.all():
             notes += predictor.ordering_notes()
@@ -242,12 +239,13 @@ class BatchPredictor:
         if predictor is not None and probability is not None:  # ranks count known triples, also if these are not shown
             key = predictor.ordering_key(score, head, relation, tail)
             order = np.lexsort((column, -key, row))
+            order = order[predictor.in_shown_order(row, head[order], relation[order], tail[order], self.top)]
             head, relation, tail, score = (part[order] for part in (head, relation, tail, score))
-        rank, is_shown = _places(row) + 1, np.ones(len(row), bool)
+        rank, is_shown = places(row) + 1, np.ones(len(row), bool)
         if index is not None:
             is_shown = ~index.contains(*map(torch.from_numpy, (head, relation, tail))).numpy()
         rows = np.flatnonzero(is_shown)
-        rows = rows[_places(row[rows]) < self.top]
+        rows = rows[places(row[rows]) < self.top]
         return queries[row[rows]], rank[rows], head[rows], relation[rows], tail[rows], score[rows]
 
     @torch.no_grad()
@@ -310,24 +308,6 @@ class BatchPredictor:
         by_head[asked[0, asked[0] != MISSING]] = True
         by_tail[asked[2, asked[0] == MISSING]] = True
         return [graph.select(by_head[graph.head] | by_tail[graph.tail]) for graph in self.graphs]
-
-
-def _in_shown_order(columns: dict[str, Any], key: FloatArray | None) -> dict[str, Any]:
-    """Return the columns with the rows of each query ordered by the key; its ranks stay in their places."""
-    if key is None:
-        return columns
-    order = np.lexsort((-key, columns["query"]))
-    moved = {
-        name: column.take(pa.array(order)) if isinstance(column, pa.Array) else column[order]
-        for name, column in columns.items()
-    }
-    return moved | {"query": columns["query"], "rank": columns["rank"]}
-
-
-def _places(group: npt.NDArray[Any]) -> Ids:
-    """Return the place of each row [n] in its group, from 0; rows of a group are next to each other."""
-    start = np.flatnonzero(np.diff(group, prepend=-1))
-    return np.arange(len(group)) - np.repeat(start, np.diff(start, append=len(group)))
 
 
 def _query_side(head: Tensor, tail: Tensor, missing: str) -> tuple[Tensor, Side]:

@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from focuse.evaluation.preference import Prefer
     from focuse.training.weight_model import WeightModel
 
+EXACTLY_ORDERED = 50  # links of a query that are ordered by the weights that are shown
 LEAST_WEIGHT = 1e-3  # smaller weights in [0, 1] count as this one, because their logarithm has no bound
 STRONG = THRESHOLDS["cn15k"]
 TRIPLES_AT_ONCE = 1 << 18  # triples scored at once
@@ -90,6 +91,12 @@ EVALUATED_QUERIES = 1_000  # per side, whose best new links show how good probab
 NO_PROBABILITIES = "no probabilities: the run has no validation triples to calibrate on (valid or valid_fraction)"
 NO_CANDIDATES = "no probabilities: train and validation have all links between entities of a plausible type"
 NO_VALIDATION = "the run has no validation triples to calibrate on; train with some (valid or valid_fraction)"
+
+
+def places(group: AnyIds) -> AnyIds:
+    """Return the place of each row [n] in its group, from 0; rows of a group are next to each other."""
+    start = np.flatnonzero(np.diff(group, prepend=-1))
+    return np.arange(len(group)) - np.repeat(start, np.diff(start, append=len(group)))
 
 
 @dataclass(frozen=True)
@@ -258,6 +265,22 @@ class WeightPredictor:
             return None
         unit = np.clip(self.weight_model.normalizer.transform(weight, relation), LEAST_WEIGHT, 1.0)
         return np.asarray(np.log(np.maximum(chance, LEAST_WEIGHT**4)) + self.exponent * np.log(unit), np.float64)
+
+    def in_shown_order(self, group: AnyIds, head: AnyIds, relation: AnyIds, tail: AnyIds, top: int) -> AnyIds:
+        """Return the order of links by group [n] and `shown_key`; they are sorted by group and `ordering_key`.
+
+        Weights are shown for the first links of each group, at least `EXACTLY_ORDERED` and twice as many as the `top`
+        that are wanted. Only these change places.
+        """
+        order = np.arange(len(group))
+        first = np.flatnonzero(places(group) < max(EXACTLY_ORDERED, 2 * top))
+        if not self.exponent or self.weight_model is None or not len(first):
+            return order
+        ids = head[first], relation[first], tail[first]
+        key = self.shown_key(self.predict(*ids), ids[1])
+        if key is not None:
+            order[first] = first[np.lexsort((-key, group[first]))]
+        return order
 
     @property
     def ordered_by(self) -> str:
