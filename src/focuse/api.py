@@ -22,7 +22,6 @@ from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError, Stopped, counted
 from focuse.evaluation.evaluate import Evaluation
 from focuse.evaluation.preference import (
-    LIKELY,
     NO_WEIGHT_MODEL,
     Prefer,
     Preference,
@@ -106,7 +105,7 @@ class Run:
     def exponent(self, prefer: Prefer = None) -> float:
         """Return the exponent c of the weight by which links are ordered, see `focuse.evaluation.preference`."""
         if self.weight_model is None:
-            if prefer not in (None, LIKELY):
+            if prefer is not None and self.preference.share(prefer):
                 raise FocuseError(NO_WEIGHT_MODEL)
             return 0.0
         return self.preference.exponent(prefer)
@@ -839,7 +838,7 @@ def resume(
             store.repair(checkpoint)
             run = load(folder, device or "auto", model=model)
             complete = run.weight_model is not None and has_preference(store)
-            return run if complete else _add_weight_model(session, run)
+            return run if complete else _add_weight_model(session, replace(run, settings=settings))
         store.truncate_history(checkpoint.history if checkpoint else [])
         place = f"resuming after {checkpoint.progress}" if checkpoint else "no checkpoint yet; training starts again"
         reporter.note(f"{folder}: {place}")
@@ -1001,7 +1000,8 @@ def extend(
 def _extend_weight_model(base: Run, model: WeightModel, change: RequestedChange) -> WeightModel:
     """Return the weight model with rows for the new names; those of known names stay bitwise equal."""
     folder = None if base.folder is None else base.folder / WEIGHT_MODEL
-    before = Run(model.settings, base.splits, model.normalizer, model.scorer, model.history, model.last, folder)
+    splits = replace(base.splits, known_negatives=None)
+    before = Run(model.settings, splits, model.normalizer, model.scorer, model.history, model.last, folder)
     grown = build_extension(before, replace(change, attributes=None), False, None, Reporter())
     bound = build_model(replace(grown.settings, device=str(model.scorer.device)), grown.splits)
     scorer, last = TableScorer(bound, grown.checkpoint.tables), grown.checkpoint

@@ -110,6 +110,15 @@ def test_the_structure_is_that_of_the_twin_without_weights(graph: Graph, samplin
     assert equal(run.weight_model.scorer.tables, reference.scorer.tables)
 
 
+def test_known_negatives_have_no_weight(graph: Graph) -> None:
+    false = [(f"e{i}", "r0", f"e{(7 * i + 3) % 30}") for i in range(30)]
+    run, plain = focuse.train(graph, **SMALL, known_negatives=false), focuse.train(graph, **SMALL)
+    assert run.splits.known_negatives is not None
+    assert run.weight_model is not None
+    assert plain.weight_model is not None
+    assert equal(run.weight_model.scorer.tables, plain.weight_model.scorer.tables)
+
+
 def test_a_stopped_training_of_the_weight_model_resumes_bitwise(graph: Graph, tmp_path: Path) -> None:
     whole = focuse.train(graph, **SMALL, out=tmp_path / "whole")
 

@@ -69,7 +69,7 @@ def evaluate_preferences(
     chosen = "default" if prefer is None else str(prefer)
     wanted.setdefault(chosen, preference.exponent(prefer))
     if weights is None:
-        if prefer not in (None, LIKELY):
+        if prefer is not None and preference.share(prefer):
             raise FocuseError(NO_WEIGHT_MODEL)
         wanted, chosen = {"model": 0.0}, "model"
     scorers = [strength_scorer(likely, weights, exponent) for exponent in wanted.values()]
@@ -140,7 +140,8 @@ def fit_preference(
     judged = AlignedGraph(stopping.select(some))
     known = relevant_triple_index(list(graphs), judged.graph, likely.device)
     scorers = [strength_scorer(likely, weights, exponent) for exponent in EXPONENTS]
-    rankings = rank_many(scorers, *id_tensors(judged.graph), known)
+    candidates = sample_size(likely, None, known.entities)
+    rankings = rank_many(scorers, *id_tensors(judged.graph), known, candidates=candidates)
     pairs = zip(scorers, rankings, strict=True)
     found = [evaluate(scorer, judged, train, known, ranking=ranking) for scorer, ranking in pairs]
     return choose_preference([_trial(*pair) for pair in zip(EXPONENTS, found, strict=True)])
@@ -156,7 +157,8 @@ def choose_preference(trials: Sequence[PreferenceTrial]) -> Preference:
     """Choose the exponents among trials, of which the first has the exponent 0.
 
     'strong' is the exponent with the largest ΔMRR among those that keep the MRR of the top decile. The default is the
-    exponent with the highest weighted precision, at most that of 'strong'.
+    exponent with the highest weighted precision, at most that of 'strong', or 0 if candidates were sampled, which gives
+    no precision. If no exponent keeps the top decile and widens ΔMRR, 'strong' is 1 and the default 0.
 
     >>> rows = [(0, 0.98, 0.97, 0.96, 0.30), (1, 0.95, 0.98, 0.80, 0.32), (4, 0.70, 0.97, 0.02, 0.27)]
     >>> chosen = choose_preference([PreferenceTrial(*row) for row in rows])

@@ -62,8 +62,6 @@ def discover(
     if (strategy == "exhaustive" and sample_size != SAMPLE_SIZE) or (strategy != "sampled" and seed != 0):
         raise FocuseError("sample_size requires the strategy 'popular' or 'sampled', and seed 'sampled'")
     check_fraction("min_probability", min_probability)
-    if not max_scores > 0:
-        raise FocuseError(f"max_scores {max_scores}: give a number above 0")
     train = run.splits.train
     wanted = find_names(relations, train.relations, "relation")
     space = CandidateSpace(
@@ -77,18 +75,8 @@ def discover(
         seed,
         run.fitted.entities_by_relation,
     )
-    cost = space.num_pairs * (EXPENSIVE if run.scorer.expensive_to_rank else 1)
-    if cost > max_scores:
-        raise FocuseError(
-            f"discover: {space.num_pairs:,} links to score, {cost / max_scores:,.1f} times the limit; name relations, "
-            f"heads or tails, choose strategy 'popular' or 'sampled', or raise max_scores to {cost:,}"
-        )
-    if base_rate is not None:
-        check_base_rate(base_rate)
-    predictor = run.weight_predictor(full=True) if weights else probability_predictor(run)
-    if base_rate is not None and predictor.probability is not None:
-        predictor = replace(predictor, probability=predictor.probability.at(base_rate))
-    predictor = predictor.preferring(run, prefer)
+    _check_cost(run, space, max_scores)
+    predictor = _predictor(run, weights, base_rate).preferring(run, prefer)
     if min_probability > 0 and predictor.probability is None:
         raise FocuseError(
             "min_probability: the run has no probabilities; train it with validation triples (valid or valid_fraction)"
@@ -122,6 +110,28 @@ def discover(
     return ResultTable(columns, notes=notes, info=info, printed=PRINTED, empty="no missing links found")
 
 
+def _check_cost(run: Run, space: CandidateSpace, max_scores: float) -> None:
+    """Raise FocuseError if there are more links to score than `max_scores`."""
+    if not max_scores > 0:
+        raise FocuseError(f"max_scores {max_scores}: give a number above 0")
+    cost = space.num_pairs * (EXPENSIVE if run.scorer.expensive_to_rank else 1)
+    if cost > max_scores:
+        raise FocuseError(
+            f"discover: {space.num_pairs:,} links to score, {cost / max_scores:,.1f} times the limit; name relations, "
+            f"heads or tails, choose strategy 'popular' or 'sampled', or raise max_scores to {cost:,}"
+        )
+
+
+def _predictor(run: Run, weights: bool, base_rate: float | None) -> WeightPredictor:
+    """Return the predictor of a run, with probabilities at another base rate if it is given."""
+    if base_rate is not None:
+        check_base_rate(base_rate)
+    predictor = run.weight_predictor(full=True) if weights else probability_predictor(run)
+    if base_rate is None or predictor.probability is None:
+        return predictor
+    return replace(predictor, probability=predictor.probability.at(base_rate))
+
+
 def _without_reversed(train: Graph, found: FoundLinks) -> FoundLinks:
     """Leave out the lower one of both directions of a pair of an undirected relation."""
     if not train.undirected:
@@ -147,17 +157,17 @@ def _order(
     """Return the rows of the best links, best first, and the name of what orders them."""
     ids: tuple[Any, Any, Any] = found.head, found.relation, found.tail
     score, probability = predictor.score(*ids), predictor.probability
-    tie_breaker = score
+    key = predictor.ordering_key(score, *ids)
     if probability is not None:
-        value, ordered_by = predictor.ordering_key(score, *ids), predictor.ordered_by
+        value, ordered_by = key, predictor.ordered_by
     elif predictor.scorer.model.confidence_head is not None:
         value, ordered_by = predictor.confidence(score, found.relation), "confidence"
     else:  # the best link of each relation, then the second best of each
         value, ordered_by = np.empty(len(score)), "rank within the relation"
-        by_relation = np.lexsort((found.tail, found.head, -score, found.relation))
+        by_relation = np.lexsort((found.tail, found.head, -key, found.relation))
         relation = found.relation[by_relation]
         value[by_relation] = np.searchsorted(relation, relation) - np.arange(len(relation))
-    order = np.lexsort((graph.keys_of(*ids), -tie_breaker, -value))
+    order = np.lexsort((graph.keys_of(*ids), -score, -value))
     if probability is not None and min_probability > 0:
         order = order[probability(*(part[order] for part in ids)) >= min_probability]
     if max_per_head is not None:

@@ -26,7 +26,7 @@ from focuse.engines.scorer import StrengthScorer, TableScorer
 from focuse.errors import FocuseError
 from focuse.evaluation.preference import Prefer
 from focuse.inference.link_search import EXCLUDED, CandidateSpace, Ids, check_finite, has_self_loops
-from focuse.inference.weight_predictor import WeightPredictor, can_predict_weights, places
+from focuse.inference.weight_predictor import WeightPredictor, can_predict_weights, order_name, places
 from focuse.option_strings import check_count
 from focuse.results import ResultTable
 from focuse.training.callbacks import Progress, track_progress
@@ -196,7 +196,7 @@ class BatchPredictor:
             notes += predictor.ordering_notes()
         if complete.any() and self.candidates is None and not self.any_type:
             notes.append("rank of a complete triple: by score, among the tails that train has for the relation")
-        ordered_by = "score" if predictor is None else predictor.ordered_by
+        ordered_by = order_name(False, self.exponent) if predictor is None else predictor.ordered_by
         info = {"queries": asked.shape[1], "stopped": tracked.stopped, "ordered_by": ordered_by}
         return ResultTable(columns, notes=notes, info=info, printed=("query", *PRINTED), empty=NOTHING)
 
@@ -254,7 +254,7 @@ class BatchPredictor:
         head, relation, tail = (torch.from_numpy(ids).to(self.scorer.device) for ids in asked)
         score = self.scorer.score_all(head, relation, "tail")
         check_finite(score.amax(1))
-        scores = self._preferred(score, head, relation, "tail")
+        scores = score.clone()
         own = scores.gather(1, tail[:, None])
         scores = self._without_excluded(scores, relation, "tail")
         is_before = torch.arange(scores.shape[1], device=scores.device)[None] < tail[:, None]  # the order of ties

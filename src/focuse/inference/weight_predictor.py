@@ -93,6 +93,13 @@ NO_CANDIDATES = "no probabilities: train and validation have all links between e
 NO_VALIDATION = "the run has no validation triples to calibrate on; train with some (valid or valid_fraction)"
 
 
+def order_name(has_probability: bool, exponent: float) -> str:
+    """Return the name of what orders links."""
+    if not exponent:
+        return "probability" if has_probability else "score"
+    return f"probability · weight^{exponent:g}" if has_probability else f"score + {exponent:g} · ln weight"
+
+
 def places(group: AnyIds) -> AnyIds:
     """Return the place of each row [n] in its group, from 0; rows of a group are next to each other."""
     start = np.flatnonzero(np.diff(group, prepend=-1))
@@ -285,14 +292,13 @@ class WeightPredictor:
     @property
     def ordered_by(self) -> str:
         """The name of what orders links."""
-        first = "score" if self.probability is None else "probability"
-        return f"{first} · weight^{self.exponent:g}" if self.exponent else first
+        return order_name(self.probability is not None, self.exponent)
 
     def ordering_notes(self) -> list[str]:
         """Return a note on what orders the completions of a triple."""
         if self.probability is not None:
             return [PREFERRED.format(exponent=self.exponent)] if self.exponent else [ORDERED]
-        return [f"{NO_PROBABILITIES}; ordered by score"]
+        return [f"{NO_PROBABILITIES}; ordered by {self.ordered_by}"]
 
     def caveats(self) -> tuple[str, ...]:
         """Return notes on what is missing from the columns of `predict`."""
@@ -681,8 +687,9 @@ def _verdict(
     worse = [name for name in named if not errors[name] < errors[RELATION_MEAN]]
     notes = [f"{name} does not beat the relation mean on the test triples" for name in worse]
     order = spearman(predictor.weight_score(test.head, test.relation, test.tail), predictor.unit_weights(test).weight)
+    scorer = "the model" if predictor.weight_model is None else "the weight model"
     if order < -2 / np.sqrt(max(len(test) - 1, 1)):  # a smaller correlation may be due to chance
-        notes.append(f"the model scores weak triples above strong ones (Spearman {order:.2f}); its ranks say little")
+        notes.append(f"{scorer} scores weak triples above strong ones (Spearman {order:.2f}); its ranks say little")
     return notes
 
 

@@ -74,7 +74,7 @@ class RunFolder:
         self.group = self.storage.group
         self.last_saved = time.monotonic()
         self.exists = False  # whether this object has created the folder or opened it
-        self.part_of: Path | None = None  # the folder of the run, if this is a part of one
+        self.resume_with = ""  # the command that continues the training, if this is a part of a run
         self.has_progress = False  # whether this object has stored an epoch, or a part of one
         self._new_parents: list[Path] = []
         self._lock: ProcessLock | None = None

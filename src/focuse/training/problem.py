@@ -400,7 +400,7 @@ class TrainingProblem:
         negatives: list[Negatives],
         beta: float | torch.Tensor,
         seed: int | torch.Tensor,
-        epoch: int = 0,
+        epoch: int,
     ) -> Step:
         """Return a training step on a batch in an epoch; the `seed` determines its auxiliary triples."""
         scale = 1.0 / len(positives) if self.config.reduction == "mean" else 1.0

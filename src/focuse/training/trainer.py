@@ -225,7 +225,8 @@ class Trainer:
         if self.folder is None:
             raise KeyboardInterrupt
         self.folder.save(self.checkpoint())
-        command = resume_command(self.folder.part_of or self.folder.path, self.config.model, self.group)
+        command = self.folder.resume_with
+        command = command or resume_command(self.folder.path, self.config.model, self.group)
         raise Stopped(f"stopped after {self.progress}, saved; continue with: {command}")
 
 

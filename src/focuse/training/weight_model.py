@@ -21,7 +21,7 @@ from focuse.engines.factory import make_group_scorer
 from focuse.engines.scorer import TableScorer
 from focuse.storage.metadata import read_part, write_part
 from focuse.storage.run_folder import WEIGHT_MODEL as FOLDER
-from focuse.storage.run_folder import RunFolder
+from focuse.storage.run_folder import RunFolder, resume_command
 from focuse.storage.tables import Checkpoint, check_tables, make_table_storage
 from focuse.training.callbacks import Reporter
 from focuse.training.problem import build_model
@@ -78,10 +78,11 @@ def train_weight_model(
     run: Config, splits: Splits, reporter: Reporter, folder: RunFolder | None, deadline: float = math.inf
 ) -> WeightModel:
     """Train the weight model of a run, or the rest of it if `folder`, that of the run, has a checkpoint."""
-    store = None if folder is None else RunFolder(folder.path / FOLDER, make_table_storage(run.engine, folder.group))
-    checkpoint = None
-    if store is not None and folder is not None:
-        store.part_of = folder.path
+    splits = replace(splits, known_negatives=None)  # a link that does not exist has no weight
+    store, checkpoint = None, None
+    if folder is not None:
+        store = RunFolder(folder.path / FOLDER, make_table_storage(run.engine, folder.group))
+        store.resume_with = resume_command(folder.path, run.model, folder.group)
     if store is not None and store.has_metadata:
         store.exists = True
         settings, normalizer = read_part(store.path, splits)
