@@ -295,7 +295,8 @@ class Run:
         top, new_only
             How many completions to return, and whether to leave out known triples; ranks count them nevertheless.
         candidates
-            Entities to rank, by default those that train has on the missing side of the relation.
+            Entities to rank, by default those of a plausible type: those that train has on the missing side of the
+            relation, and those of other sides of which at least half are also there.
         any_type
             Whether to rank all entities by default.
         weights
@@ -384,12 +385,12 @@ class Run:
         max_per_head
             The largest number of links per head.
         any_type
-            By default, an entity is searched only on the sides of relations where train has it. If True, everywhere.
+            By default, an entity is searched only where its type is plausible, see `predict`. If True, everywhere.
         strategy
             'exhaustive' scores all links; 'popular' and 'sampled' those between `sample_size` entities per relation
             and side: those with the most edges, or random ones (with this `seed`).
         rerank
-            How many of the best links per relation by score are compared by probability, by default 2,000.
+            How many of the best links per relation by score are compared, by default 2,000.
         max_scores
             Refuse to score more links.
         base_rate

@@ -112,7 +112,7 @@ def predict(
     candidates_file: Annotated[
         Path | None, option("File of the entities to rank, one per line. Default: those of a plausible type.")
     ] = None,
-    any_type: Annotated[bool, option("Rank every entity, also those that train never has on that side.")] = False,
+    any_type: Annotated[bool, option("Rank every entity, also those of an implausible type.")] = False,
     scores_only: Annotated[bool, option("Predict no weights and probabilities; much faster.")] = False,
     prefer: PreferOption = None,
     out: LinksOut = None,
@@ -122,8 +122,8 @@ def predict(
     """Rank the tails, heads or relations that complete a triple, the most probable first; known triples are marked.
 
     Give two of --head, --relation and --tail; the third is ranked. If all three are given, the triple gets its rank
-    by score among the tails. --queries completes all triples of a file. Entities are ranked that train has on that
-    side of the relation.
+    by score among the tails. --queries completes all triples of a file. Entities are ranked that are
+    plausible on that side of the relation.
     """
     from focuse.inference.predict import listed_names
 
@@ -155,7 +155,7 @@ def discover(
     strategy: Annotated[str, option("Links to score: exhaustive, popular, sampled.", None, STRATEGIES)] = "exhaustive",
     sample_size: Annotated[int, option("Entities per relation and side for popular and sampled.")] = 1000,
     seed: Annotated[int, option("Random seed of --strategy sampled.")] = 0,
-    rerank: Annotated[int | None, option("Best links per relation to order by probability. Default: 2000.")] = None,
+    rerank: Annotated[int | None, option("Best links per relation that are compared. Default: 2000.")] = None,
     max_scores: Annotated[float, option("Refuse to score more links.")] = 2e10,
     base_rate: Annotated[float | None, option("Share of true links among all candidates. Default: estimated.")] = None,
     scores_only: Annotated[bool, option("Predict no weights; much faster.")] = False,
@@ -167,8 +167,8 @@ def discover(
 ) -> None:
     """Find the most probable missing links, with their expected weights and 90 % intervals.
 
-    All links are scored; the best of each relation are then ordered by probability. Ctrl-C stops the search and shows
-    the best links so far.
+    All links are scored; the best of each relation are then ordered by probability and weight. Ctrl-C stops the search
+    and shows the best links so far.
     """
     from focuse.inference.predict import listed_names
 

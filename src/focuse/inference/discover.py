@@ -1,4 +1,4 @@
-"""Find the most probable missing links: search by score, then order the best links of each relation by probability.
+"""Find likely and strong missing links: search by score, then order the best links of each relation.
 
 Scores of different relations cannot be compared, probabilities can. The probability of a link is computed for the best
 links of each relation by score only (`rerank`).
@@ -195,5 +195,5 @@ def _notes(ordered_by: str, predictor: WeightPredictor, given_base_rate: bool, n
             "different relations cannot be compared)"
         )
     if nothing_scored:
-        notes.append("train has none of these entities on that side of these relations (any_type includes them)")
+        notes.append("none of these entities is plausible on that side of these relations (any_type includes them)")
     return notes

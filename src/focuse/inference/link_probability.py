@@ -124,7 +124,7 @@ class LinkEvidence:
         return np.column_stack(columns)
 
     def plausible(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> npt.NDArray[np.bool_]:
-        """Return whether train has both ends of links [n] on these sides of their relations."""
+        """Return whether both ends of links [n] are plausible on these sides of their relations."""
         h, r, t = (np.asarray(ids, np.int64) for ids in (head, relation, tail))
         is_head = find_sorted(self.space.keys("head"), r * self.entities + h)[1]
         return np.asarray(is_head & find_sorted(self.space.keys("tail"), r * self.entities + t)[1], np.bool_)

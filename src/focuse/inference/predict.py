@@ -38,7 +38,7 @@ PARTS = ("head", "relation", "tail")
 Names = str | Sequence[str] | None
 PartialTriple = tuple[str | None, str | None, str | None]
 MISSING = -1  # the id of the part that is asked for
-POOL, POOL_PER_SHOWN = 200, 10  # best completions by score that are ordered by probability
+POOL, POOL_PER_SHOWN = 200, 10  # best completions by score and weight that are ordered by probability and weight
 BLOCK_SCORES = 1 << 22  # 16 MB; four times as many on a GPU
 RELATION_ADVICE, ENTITY_ADVICE = "give it as the relation", "give it as the head or tail"
 PREDICTED = ("weight_mean", "weight_median", "weight_low", "weight_high", "probability", "confidence")
@@ -132,7 +132,7 @@ class BatchPredictor:
     new_only : bool
         Whether known triples are left out. Ranks count them nevertheless.
     candidates : sorted ids, or None
-        The entities that are ranked. By default those that train has on the missing side of the relation.
+        The entities that are ranked, by default those that are plausible on the missing side of the relation.
     any_type : bool
         Whether all entities are ranked by default.
     entities_by_relation : dict
@@ -195,7 +195,7 @@ class BatchPredictor:
         if predictor is not None and not complete.all():
             notes += predictor.ordering_notes()
         if complete.any() and self.candidates is None and not self.any_type:
-            notes.append("rank of a complete triple: by score, among the tails that train has for the relation")
+            notes.append("rank of a complete triple: by score, among the plausible tails of the relation")
         ordered_by = order_name(False, self.exponent) if predictor is None else predictor.ordered_by
         info = {"queries": asked.shape[1], "stopped": tracked.stopped, "ordered_by": ordered_by}
         return ResultTable(columns, notes=notes, info=info, printed=("query", *PRINTED), empty=NOTHING)
