@@ -342,7 +342,7 @@ class TestProvenance:
         assert notes[1] == ("weights: soft-labels, label exponent 1; loss: multiclass-nll; negatives: 30 per triple")
         assert notes[2].startswith(
             "given: model, dim, label_exponent, epochs; defaults of transe: negative_sampling, optimizer; "
-            "derived: weight_scaling relation, num_negatives 30, batch_size 32, "
+            "derived: weight_mode soft-labels, weight_scaling relation, num_negatives 30, batch_size 32, "
         )
         assert "beta_decay_epochs" not in notes[2]
 

@@ -23,6 +23,7 @@ from focuse.errors import FocuseError, Stopped, counted
 from focuse.evaluation.evaluate import Evaluation
 from focuse.evaluation.preference import (
     NO_WEIGHT_MODEL,
+    NOT_LEARNED,
     Prefer,
     Preference,
     evaluate_preferences,
@@ -737,7 +738,9 @@ def _add_weight_model(session: _Session, run: Run) -> Run:
     with session.phase("choosing the preference", settings.model):
         stopping = split_validation(splits.valid, settings.stop_fraction, settings.seed).stopping
         graphs = [splits.train, splits.valid, splits.test]
-        preference = fit_preference(run.scorer, made.scorer, splits.train, stopping, graphs, settings.seed)
+        preference = NOT_LEARNED
+        if made.better_than_mean:
+            preference = fit_preference(run.scorer, made.scorer, splits.train, stopping, graphs, settings.seed)
         if session.folder is not None:
             write_preference(session.folder, preference)
     checksum = run.tables_checksum if run.folder is None else fingerprint(run.folder)
@@ -835,11 +838,13 @@ def resume(
         settings = _settings_to_resume(store, settings, checkpoint, epochs)
         if checkpoint is not None and checkpoint.progress.finished:
             done = counted(checkpoint.progress.epoch, "epochs")
-            reporter.note(f"{folder}: already finished after {done}; give more epochs to continue")
             store.repair(checkpoint)
             run = load(folder, device or "auto", model=model)
-            complete = run.weight_model is not None and has_preference(store)
-            return run if complete else _add_weight_model(session, replace(run, settings=settings))
+            if settings.weight_mode == "separate" and (run.weight_model is None or not has_preference(store)):
+                reporter.note(f"{folder}: its own model is finished after {done}; going on with the weight model")
+                return _add_weight_model(session, replace(run, settings=settings))
+            reporter.note(f"{folder}: already finished after {done}; give more epochs to continue")
+            return run
         store.truncate_history(checkpoint.history if checkpoint else [])
         place = f"resuming after {checkpoint.progress}" if checkpoint else "no checkpoint yet; training starts again"
         reporter.note(f"{folder}: {place}")

@@ -333,11 +333,16 @@ class Config:
         for leader, follower in (("negative_sampling", "num_negatives"), ("optimizer", "lr")):
             if values.get(leader, usual.get(leader)) != usual.get(leader):
                 usual.pop(follower, None)
+        implied: dict[str, Any] = {}
         if values.get("label_exponent") is not None and "weight_mode" not in usual:
-            values.setdefault("weight_mode", "soft-labels")  # the only mode that uses it
+            implied = {"weight_mode": "soft-labels"}  # the only mode that uses it
         chosen = {name for name in given if values[name] not in (None, "auto")}
-        sources = {**dict.fromkeys(usual, "model"), **dict.fromkeys(chosen, "given")}
-        return cls(**{**usual, **values}, provenance=sources)
+        sources = {
+            **dict.fromkeys(usual, "model"),
+            **dict.fromkeys(implied, "derived"),
+            **dict.fromkeys(chosen, "given"),
+        }
+        return cls(**{**usual, **implied, **values}, provenance=sources)
 
     def derive(self, **values: Any) -> Config:
         """Return the settings with values that follow from others, the graph or the machine."""

@@ -91,7 +91,7 @@ def test_a_preference_orders_predictions_and_discoveries(inside, separate):
 def test_invalid_preferences_are_refused(refused_inside, separate, trained):
     asked = ["--head", "e1", "--relation", "r0"]
     for words in (["evaluate", separate], ["predict", separate, *asked], ["discover", separate]):
-        assert "give 'likely', 'strong', or a number from 0" in refused_inside(*words, "--prefer", "weak")
+        assert "give 'likely', 'strong', 'default', or a number from 0" in refused_inside(*words, "--prefer", "weak")
     for words in (["evaluate", trained.folder], ["predict", trained.folder, *asked], ["discover", trained.folder]):
         assert "the run has no weight model" in refused_inside(*words, "--prefer", "strong")
 

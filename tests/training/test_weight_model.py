@@ -286,11 +286,24 @@ def test_the_compared_rankings_are_part_of_an_evaluation_as_json_and_as_text(gra
         assert f"{found.compared['default'].all.mrr:.3f}" in line or name != "default"
 
 
+@pytest.mark.parametrize("prefer", ["likely", None, "strong"])
+def test_first_answers_do_not_depend_on_how_many_are_asked_for(graph: Graph, prefer: str | None) -> None:
+    run = focuse.train(graph, **SMALL)
+    run.preference = Preference(strong=4.0, default=0.5)
+    for head in ("e1", "e2", "e3"):
+        few, many = (run.predict(head=head, relation="r0", top=top, prefer=prefer).to_dicts() for top in (3, 12))
+        assert few == many[:3]
+        new = run.predict(head=head, relation="r0", top=12, new_only=True, prefer=prefer).to_dicts()
+        ranks = {row["tail"]: row["rank"] for row in many}
+        assert all(ranks.get(row["tail"], row["rank"]) == row["rank"] for row in new)
+    assert run.discover(top=4, prefer=prefer).to_dicts() == run.discover(top=30, prefer=prefer).to_dicts()[:4]
+
+
 def test_preferences_are_words_or_numbers() -> None:
     preference = Preference(strong=8.0, default=0.25)
     assert [preference.exponent(one) for one in (None, "likely", "strong", 0.5, "0.5", 1)] == [2, 0, 8, 4, 4, 8]
     for wrong in ("weak", 1.5, -0.1, True, float("nan"), [1]):
-        with pytest.raises(FocuseError, match="give 'likely', 'strong', or a number from 0"):
+        with pytest.raises(FocuseError, match="give 'likely', 'strong', 'default', or a number from 0"):
             preference.exponent(wrong)  # type: ignore[arg-type]
 
 

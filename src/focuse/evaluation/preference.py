@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 LIKELY, STRONG = "likely", "strong"
 EXPONENTS = (0.0, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
 TOLERANCE = 0.005  # by which the MRR of strong triples may be lower at 'strong' than at 'likely'
-NO_WEIGHT_MODEL = "prefer: the run has no weight model; train it with weight_mode 'separate', the default"
+NO_WEIGHT_MODEL = (
+    "prefer: the run has no weight model; it needs weights that differ, and weight_mode 'separate', the default"
+)
 MIN_TRIPLES = 200  # with fewer validation triples, the MRR of a tenth of them is mostly noise
 MAX_TRIPLES = 4_000  # ranking more triples takes longer than the higher precision is worth
 FILE = "preference.json"
@@ -81,7 +83,10 @@ def evaluate_preferences(
     if not isinstance(likely, ShardedScorer):
         sample = {**options, "sample_candidates": candidates}
         compared[FREQUENCY] = evaluate(FrequencyScorer(train, likely.device), test, train, known, **sample)
-    return replace(found[chosen], compared=compared)
+    settings = dict(found[chosen].settings)
+    if weights is not None:
+        settings["weights"] = ", ".join(f"{name} ^{exponent:g}" for name, exponent in wanted.items() if exponent)
+    return replace(found[chosen], compared=compared, settings=settings)
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,7 @@ class Preference:
 
     def share(self, prefer: Prefer = None) -> float:
         """Return a preference as a number from 0, 'likely', to 1, 'strong'."""
-        if prefer is None:
+        if prefer in (None, "default"):
             return self.default
         if prefer in (LIKELY, STRONG):
             return float(prefer == STRONG)
@@ -122,12 +127,17 @@ class Preference:
         except (TypeError, ValueError):
             share = math.nan
         if isinstance(prefer, bool) or not 0 <= share <= 1:
-            raise FocuseError(f"prefer {prefer!r}: give 'likely', 'strong', or a number from 0 (likely) to 1 (strong)")
+            raise FocuseError(
+                f"prefer {prefer!r}: give 'likely', 'strong', 'default', or a number from 0 (likely) to 1 (strong)"
+            )
         return share
 
     def to_dict(self) -> dict[str, Any]:
         """Return the preference as JSON can hold it."""
         return {"strong": self.strong, "default": self.default, "trials": [asdict(trial) for trial in self.trials]}
+
+
+NOT_LEARNED = Preference(1.0, 0.0)  # if the weight model does not help, the default is 'likely'
 
 
 def fit_preference(
@@ -168,7 +178,7 @@ def choose_preference(trials: Sequence[PreferenceTrial]) -> Preference:
     good = [trial for trial in trials if trial.top_mrr >= trials[0].top_mrr - TOLERANCE]
     strong = max(good, key=lambda trial: trial.top_mrr - trial.bottom_mrr).exponent
     if not strong:  # weights are not learned well enough to help
-        return Preference(1.0, 0.0, tuple(trials))
+        return replace(NOT_LEARNED, trials=tuple(trials))
     usable = [trial for trial in trials if trial.exponent <= strong and not math.isnan(trial.weighted_precision)]
     default = max(usable, key=lambda trial: trial.weighted_precision).exponent if usable else 0.0
     return Preference(strong, default / strong, tuple(trials))

@@ -50,6 +50,7 @@ MIN_BIN, MAX_BINS, BIN_WIDTH = 50, 10, 0.1  # positives per point of the curve, 
 SEPARATE = 1.5  # standard errors between the points of a curve
 ROOM = 0.01  # that probabilities above the last point of the curve may rise
 LEAST = 1e-12
+SCORE_DECIMALS = 5  # of scores, whose last bits depend on how they are computed
 DECIMALS = 3  # of logarithms of sums, whose last bits depend on how many queries are scored together
 PREFERRED = (
     "ordered by probability · weight^{exponent:g}: the probability is the share of such links that are true, if the "
@@ -104,7 +105,7 @@ class LinkEvidence:
 
     def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
         h, r, t = (np.asarray(ids, np.int64) for ids in self.train.ordered(head, relation, tail))
-        score = self.score(h, r, t)
+        score = self.score(h, r, t).round(SCORE_DECIMALS)
         if not np.isfinite(score).all():
             raise FocuseError(DIVERGED)
         key: Any = self.train.keys_of  # which accepts ids of any width
@@ -245,7 +246,9 @@ class LinkProbability:
     def on_line(self, rows: FloatArray, relation: AnyIds) -> FloatArray:
         """Return the values of the line for evidence [n, len(EVIDENCE)] and relations [n]."""
         inside = np.clip(rows, self.bounds[0], self.bounds[1])
-        return np.asarray(inside @ self.line[:-1] + self.line[-1] + self.offsets[relation], np.float64)
+        # A matrix product would round a row differently among other rows.
+        on_line = (inside * self.line[:-1]).sum(1)
+        return np.asarray(on_line + self.line[-1] + self.offsets[relation], np.float64)
 
     def corrected(self, value: FloatArray) -> FloatArray:
         """Return the log-odds that the curve assigns to values of the line [n]; it rises everywhere."""

@@ -232,6 +232,13 @@ class BatchPredictor:
         num_known = 0 if index is None else _max_known(index, missing, *given)
         compared = self.top if probability is None else max(POOL, POOL_PER_SHOWN * self.top)
         value, place = top_scores(preferred, compared + num_known)
+        if (
+            probability is not None and self.exponent
+        ):  # weights that are shown may differ from those of the weight model
+            likely = top_scores(scores.masked_fill(preferred == EXCLUDED, EXCLUDED), compared + num_known)[1]
+            place = torch.cat([place, likely], 1).sort(1).values
+            repeated = torch.cat([torch.zeros_like(place[:, :1], dtype=torch.bool), place[:, 1:] == place[:, :-1]], 1)
+            value = preferred.gather(1, place).masked_fill(repeated, EXCLUDED)
         shown = value > EXCLUDED
         row, column = (ids.cpu().numpy() for ids in torch.nonzero(shown, as_tuple=True))
         answer, score = place.cpu().numpy()[row, column], scores.gather(1, place).cpu().numpy()[row, column]

@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from focuse.evaluation.preference import Prefer
     from focuse.training.weight_model import WeightModel
 
-EXACTLY_ORDERED = 50  # links of a query that are ordered by the weights that are shown
+EXACTLY_ORDERED = 20_000  # links of all queries of a block that are ordered by the weights that are shown
 LEAST_WEIGHT = 1e-3  # smaller weights in [0, 1] count as this one, because their logarithm has no bound
 STRONG = THRESHOLDS["cn15k"]
 TRIPLES_AT_ONCE = 1 << 18  # triples scored at once
@@ -276,11 +276,12 @@ class WeightPredictor:
     def in_shown_order(self, group: AnyIds, head: AnyIds, relation: AnyIds, tail: AnyIds, top: int) -> AnyIds:
         """Return the order of links by group [n] and `shown_key`; they are sorted by group and `ordering_key`.
 
-        Weights are shown for the first links of each group, at least `EXACTLY_ORDERED` and twice as many as the `top`
-        that are wanted. Only these change places.
+        Only the first links of each group change places: twice as many as the `top` that are wanted, or more if their
+        weights are predicted in a short time.
         """
         order = np.arange(len(group))
-        first = np.flatnonzero(places(group) < max(EXACTLY_ORDERED, 2 * top))
+        groups = len(np.unique(group))
+        first = np.flatnonzero(places(group) < max(2 * top, EXACTLY_ORDERED // max(groups, 1)))
         if not self.exponent or self.weight_model is None or not len(first):
             return order
         ids = head[first], relation[first], tail[first]

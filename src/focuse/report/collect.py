@@ -108,9 +108,9 @@ def collect(run: Run, test: Any, progress: Progress) -> Findings:
 def new_links(run: Run) -> Any:
     """Return the most probable links that the graph lacks; in a large graph, those between popular entities."""
     try:
-        return run.discover(top=LINKS, max_per_head=LINKS_PER_HEAD)
+        return run.discover(top=LINKS, prefer="likely", max_per_head=LINKS_PER_HEAD)
     except FocuseError:  # more links than are scored by default
-        return run.discover(top=LINKS, max_per_head=LINKS_PER_HEAD, strategy="popular")
+        return run.discover(top=LINKS, prefer="likely", max_per_head=LINKS_PER_HEAD, strategy="popular")
 
 
 def _coverage_by_target(found: Findings) -> list[tuple[float, float]]:

@@ -17,6 +17,7 @@ from focuse.data.triple_index import relevant_triple_index
 from focuse.errors import FocuseError, printable
 from focuse.evaluation.evaluate import evaluate, evaluate_baselines
 from focuse.evaluation.metrics import FloatArray, Keys, format_number, json_value
+from focuse.evaluation.preference import LIKELY
 from focuse.inference.discover import EXPENSIVE
 from focuse.inference.link_search import SAMPLE_SIZE
 from focuse.results import ResultTable
@@ -188,8 +189,8 @@ def find_links(run: Run, top: int) -> ResultTable:
     """Return the most probable links that the graph lacks; in a large graph, those between popular entities."""
     limit = MAX_LINKS / (EXPENSIVE if run.scorer.expensive_to_rank else 1)
     try:
-        found = run.discover(top=top, weights=False, max_scores=MAX_LINKS)
+        found = run.discover(top=top, weights=False, prefer=LIKELY, max_scores=MAX_LINKS)
     except FocuseError:  # more links than are scored
         size = max(2, min(SAMPLE_SIZE, int(math.sqrt(limit / len(run.graph.relations)))))
-        found = run.discover(top=top, weights=False, strategy="popular", sample_size=size)
+        found = run.discover(top=top, weights=False, prefer=LIKELY, strategy="popular", sample_size=size)
     return ResultTable(found.to_arrow().select(["head", "relation", "tail", "probability"]))

@@ -14,14 +14,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from focuse.config import Config
-from focuse.data.splits import Splits
+from focuse.data.splits import Splits, split_validation
 from focuse.data.weights import Normalizer, fit_normalizer, in_unit_range
 from focuse.engines.factory import make_group_scorer
 from focuse.engines.scorer import TableScorer
+from focuse.errors import Stopped
+from focuse.evaluation.baselines import relation_means
 from focuse.storage.metadata import read_part, write_part
 from focuse.storage.run_folder import WEIGHT_MODEL as FOLDER
 from focuse.storage.run_folder import RunFolder, resume_command
+from focuse.storage.tables import MODEL as MODEL_FILE
 from focuse.storage.tables import Checkpoint, check_tables, make_table_storage
 from focuse.training.callbacks import Reporter
 from focuse.training.problem import build_model
@@ -42,6 +47,7 @@ class WeightModel:
     scorer: TableScorer
     history: list[dict[str, Any]]
     last: Checkpoint | None = None
+    better_than_mean: bool = True  # whether it predicts validation weights better than the mean of each relation
 
     def write(self, folder: Path) -> None:
         """Write the model to the folder of a run that is being created."""
@@ -95,12 +101,20 @@ def train_weight_model(
             store.group.run_on_main(lambda: _create(store.path, settings, normalizer))
             store.exists = True
     trainer = make_trainer(settings, splits, normalizer, _WeightReporter(reporter), store, checkpoint, deadline)
-    last = trainer.run()
+    try:
+        last = trainer.run()
+    except Stopped as stopped:
+        raise Stopped(f"in the training of the weight model: {stopped}") from None
     scorer = trainer.engine.make_scorer(build_model(settings, splits), last.final())
-    row = best_epoch_row(last.history)
+    row, better = best_epoch_row(last.history), True
     if row is not None:
-        reporter.note(f"weight model: validation MSE of weights {row['valid_mse']:.4f} at epoch {row['epoch']}")
-    return WeightModel(settings, normalizer, scorer, last.history, last if trainer.placement.in_memory else None)
+        usual = _relation_mean_error(splits, settings, normalizer)
+        better = bool(row["valid_mse"] < usual)
+        little = "" if better else ": these weights are hardly learned, so that the default is 'likely'"
+        found = f"validation MSE of weights {row['valid_mse']:.4f} at epoch {row['epoch']}"
+        reporter.note(f"weight model: {found}, against {usual:.4f} by the relation mean{little}")
+    kept = last if trainer.placement.in_memory else None
+    return WeightModel(settings, normalizer, scorer, last.history, kept, better)
 
 
 def _create(path: Path, settings: Config, normalizer: Normalizer) -> None:
@@ -108,10 +122,25 @@ def _create(path: Path, settings: Config, normalizer: Normalizer) -> None:
     write_part(path, settings, normalizer)
 
 
+def _relation_mean_error(splits: Splits, settings: Config, normalizer: Normalizer) -> float:
+    """Return the validation MSE of the mean weight per relation, on the triples that stop the training."""
+    stopping = split_validation(splits.valid, settings.stop_fraction, settings.seed).stopping
+    train, valid = (
+        replace(part, weight=normalizer.transform(part.weight, part.relation)) for part in (splits.train, stopping)
+    )
+    mean = relation_means(replace(train, lower_is_better=False))(valid.head, valid.relation, valid.tail)
+    return float(np.mean((mean - valid.weight) ** 2))
+
+
 def is_complete(folder: Path) -> bool:
     """Return whether the folder of a run has a trained weight model."""
     store = RunFolder(folder / FOLDER)
-    return store.has_metadata and (store.path / "model.safetensors").is_file()
+    if not store.has_metadata:
+        return False
+    if (store.path / MODEL_FILE).is_file():
+        return True
+    checkpoint = store.load_checkpoint()
+    return checkpoint is not None and bool(checkpoint.progress.finished)
 
 
 def load_weight_model(folder: RunFolder, splits: Splits, device: str) -> WeightModel | None:
