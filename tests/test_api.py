@@ -117,7 +117,8 @@ class TestEvaluate:
     def test_evaluation_options_reach_the_ranking(self, run):
         plain = run.evaluate()
         chosen = {"ranks": "filtered", "ties": "worst", "protocol": "per-side", "deciles": "of all weights"}
-        assert plain.settings == chosen
+        strong, default = run.preference.strong, run.preference.exponent()
+        assert plain.settings == chosen | {"weights": f"default ^{default:g}, strong ^{strong:g}"}
         assert run.evaluate(filtered=False).all.mrr < plain.all.mrr
         assert run.evaluate(protocol="combined").all.mr > plain.all.mr
         assert run.evaluate(ties="best").all.mr <= plain.all.mr

@@ -302,6 +302,7 @@ def test_slider_orders_missing_links_and_both_compared_runs(visit, service) -> N
 
 
 @in_browser
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_slider_fits_on_a_narrow_screen(visit, scheme) -> None:
     size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}

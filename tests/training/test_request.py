@@ -130,6 +130,7 @@ def test_a_training_that_is_stopped_says_how_to_continue(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+@pytest.mark.slow
 def test_what_was_fitted_before_a_kill_is_kept(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(whole, folder, ignore=shutil.ignore_patterns("probability.safetensors"))
@@ -270,6 +271,7 @@ class TestFailures:
             focuse.train(path, out=tmp_path / "new" / "run", epochs=5, dim=4, progress=False, **settings)
         assert list(tmp_path.iterdir()) == [path]
 
+    @pytest.mark.slow
     def test_the_default_folder_is_removed_too(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "graph.tsv").write_text("a\tr\tb\tmuch\n", encoding="utf-8")
