@@ -92,6 +92,7 @@ def assert_same(folder: Path, other: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+@pytest.mark.slow
 def test_a_training_that_is_killed_in_every_phase_gives_the_same_bits(graph: Path, whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     words: list[object] = ["train", graph, "--out", folder, *OPTIONS]
