@@ -379,12 +379,8 @@ class Run:
         ----------
         heads, relations, tails
             Names to search, by default all.
-        top
-            How many links to return.
-        min_probability
-            Leave out links with a lower probability.
-        max_per_head
-            The largest number of links per head.
+        top, max_per_head, min_probability
+            How many links to return, in all and per head, and the smallest probability of those.
         any_type
             By default, an entity is searched only where its type is plausible, see `predict`. If True, everywhere.
         strategy

@@ -1,4 +1,4 @@
-"""`focuse demo`: likely and strong links of one training, beside FocusE and soft labels, on the embedded graph."""
+"""`focuse demo`: likely and strong links of one training, next to FocusE and soft labels, on the embedded graph."""
 
 from __future__ import annotations
 

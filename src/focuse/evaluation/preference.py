@@ -202,7 +202,7 @@ def has_preference(folder: RunFolder) -> bool:
 
 
 def remove_preference(folder: RunFolder) -> None:
-    """Remove the preference of a run that is trained further, so that a resume chooses it anew."""
+    """Remove the preference of a run that is trained further, so that a resume chooses it again."""
     folder.group.run_on_main(lambda: folder.file_path(FILE).unlink(missing_ok=True))
 
 

@@ -128,7 +128,8 @@ def rank_many(
 ) -> list[Ranking]:
     """Rank the tail and the head of each triple (ids int64 [n]) by each of the scorers.
 
-    Scorers of the same tables that differ in the exponent of the weight share their matrix products.
+    Scorers of the same tables that differ in the exponent of the weight share their matrix products, unless candidates
+    are sampled or several processes hold the tables.
 
     Parameters
     ----------
@@ -186,7 +187,7 @@ def _count_all(
     # Results are allocated once, because separate ones would fragment the memory that the next block needs.
     results = [(target.new_empty(len(target), 4), torch.empty(len(target), device=target.device)) for _ in scorers]
 
-    @torch.no_grad()  # the decorator of `rank` affects its own thread only
+    @torch.no_grad()  # the decorator of `rank_many` affects its own thread only
     def count_block(queries: tuple[int, int], rows: tuple[int, int]) -> None:
         (begin, end), (left, right) = queries, rows
         keys, targets, triple = query[begin:end], target[left:right], order[left:right]

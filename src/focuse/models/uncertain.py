@@ -69,7 +69,7 @@ class ComplExWeights(ComplEx):
     It is trained by the cross-entropy between ŵ and the weights of the training triples, without negatives, so it says
     how strong a link is, but not whether it exists. The first coordinate of every entity starts at 1, such that the
     first one of a relation is an intercept. The regularizer gets weaker during the training; the epoch with the
-    smallest validation error decides how strong it should be. By default every run trains this model beside its own
+    smallest validation error decides how strong it should be. By default every run trains this model after its own
     (docs/likely_strong.md).
     """
 

@@ -44,6 +44,14 @@ class Reporter:
         """Report that the training has ended."""
 
 
+class ProgressOnly(Reporter):
+    """Shows the progress of a part of a training by another reporter, but none of its notes."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        for name in ("start", "step", "epoch", "stop"):
+            setattr(self, name, getattr(reporter, name))
+
+
 class LineReporter(Reporter):
     """A reporter that prints a line every few seconds, for log files: to stderr, or with the function `write`."""
 

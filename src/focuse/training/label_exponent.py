@@ -26,7 +26,7 @@ from focuse.evaluation.evaluate import evaluate
 from focuse.storage.old_names import upgrade_settings
 from focuse.storage.run_folder import RunFolder
 from focuse.storage.tensors import read_records, write_records
-from focuse.training.callbacks import Reporter
+from focuse.training.callbacks import ProgressOnly, Reporter
 from focuse.training.trainer import make_trainer
 from focuse.training.validation import MAX_TRIPLES
 
@@ -51,14 +51,6 @@ class LabelExponentTrial:
     def __str__(self) -> str:
         name = "without weights" if self.label_exponent == UNWEIGHTED else f"label exponent {self.label_exponent:g}"
         return f"{name}: top 10 % MRR {self.top_mrr:.3f}, ΔMRR {self.delta_mrr:.3f}"
-
-
-class _WithoutNotes(Reporter):
-    """Shows the progress of a trial, but none of its notes, because the training after the trials repeats them."""
-
-    def __init__(self, reporter: Reporter) -> None:
-        for name in ("start", "step", "epoch", "stop"):
-            setattr(self, name, getattr(reporter, name))
 
 
 def choose_label_exponent(
@@ -141,7 +133,7 @@ def _trials(
     epochs = min(settings.epochs, max(settings.epochs // TRIAL_EPOCHS_DIVISOR, MIN_TRIAL_EPOCHS))
     for label_exponent in (UNWEIGHTED, *CANDIDATE_EXPONENTS)[done:]:
         short = replace(settings, label_exponent=label_exponent, epochs=epochs)
-        trainer = make_trainer(short, unjudged, normalizer, _WithoutNotes(reporter), deadline=deadline)
+        trainer = make_trainer(short, unjudged, normalizer, ProgressOnly(reporter), deadline=deadline)
         trainer.run()
         found = evaluate(trainer.engine.scorer, judged, splits.train, known)
         del trainer

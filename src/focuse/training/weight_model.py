@@ -1,6 +1,6 @@
 """The weight model of a run: a second, separate model of how strong a link is, if it exists.
 
-The run's own model is trained without weights and says which links are likely. Beside it, `complex-weights` with
+The run's own model is trained without weights and says which links are likely. Next to it, `complex-weights` with
 embeddings of its own learns the weights of the training triples. The two share no parameters, so they are trained one
 after the other, by the same engine, and how much strength counts is chosen when a question is asked
 (`focuse.evaluation.preference`). The weight model has a folder in the folder of the run, without the splits, which are
@@ -28,7 +28,7 @@ from focuse.storage.run_folder import WEIGHT_MODEL as FOLDER
 from focuse.storage.run_folder import RunFolder, resume_command
 from focuse.storage.tables import MODEL as MODEL_FILE
 from focuse.storage.tables import Checkpoint, check_tables, make_table_storage
-from focuse.training.callbacks import Reporter
+from focuse.training.callbacks import ProgressOnly, Reporter
 from focuse.training.problem import build_model
 from focuse.training.trainer import make_trainer
 from focuse.training.validation import best_epoch_row
@@ -72,14 +72,6 @@ def weight_model_settings(settings: Config, splits: Splits) -> tuple[Config, Nor
     return chosen.resolve(train, settings.device), fit_normalizer(scaling, train)
 
 
-class _WeightReporter(Reporter):
-    """Shows the progress of the weight model, but not its notes, which are about its own settings."""
-
-    def __init__(self, reporter: Reporter) -> None:
-        for name in ("start", "step", "epoch", "stop"):
-            setattr(self, name, getattr(reporter, name))
-
-
 def train_weight_model(
     run: Config, splits: Splits, reporter: Reporter, folder: RunFolder | None, deadline: float = math.inf
 ) -> WeightModel:
@@ -100,7 +92,7 @@ def train_weight_model(
         if store is not None:
             store.group.run_on_main(lambda: _create(store.path, settings, normalizer))
             store.exists = True
-    trainer = make_trainer(settings, splits, normalizer, _WeightReporter(reporter), store, checkpoint, deadline)
+    trainer = make_trainer(settings, splits, normalizer, ProgressOnly(reporter), store, checkpoint, deadline)
     try:
         last = trainer.run()
     except Stopped as stopped:
